@@ -1,0 +1,3 @@
+"""
+A durable job store and queue on PostgreSQL.
+"""

@@ -1,0 +1,82 @@
+"""
+Job ids: ULIDs that grow within a process; and the name of this process.
+
+A ULID is 48 bits of milliseconds and 80 random bits, written in 26 characters
+whose byte order is the order of time (https://github.com/ulid/spec). Its
+monotonic form is needed here so that a batch made within one millisecond keeps
+its order: the random part of the last id plus one, instead of new randomness.
+"""
+
+import os
+import re
+import socket
+import threading
+import time
+
+from ulid import ULID
+
+from jobstore.errors import InvalidInput, JobNotFound
+
+__all__ = ["known_id", "new_id", "process_name"]
+
+_RANDOM_BITS = 80
+_ULID = re.compile("[0-7][0-9A-HJKMNP-TV-Z]{25}", re.ASCII | re.IGNORECASE)
+
+_lock = threading.Lock()
+_last = 0
+_process_name = ""
+
+
+def new_id() -> str:
+    """
+    Make an id greater than every id made before in this process.
+
+    A clock that steps back does not break the order: ids then go on from the
+    last one. Safe from several threads, and after a fork.
+    """
+    global _last  # noqa: PLW0603 - the one piece of state that makes ids monotonic
+    with _lock:
+        fresh = (time.time_ns() // 1_000_000) << _RANDOM_BITS
+        fresh |= int.from_bytes(os.urandom(_RANDOM_BITS // 8))
+        same_millisecond_or_earlier = fresh >> _RANDOM_BITS <= _last >> _RANDOM_BITS
+        _last = _last + 1 if same_millisecond_or_earlier else fresh
+        return str(ULID.from_int(_last))
+
+
+def known_id(job_id: object) -> str:
+    """
+    Return *job_id* in canonical form.
+
+    Raises:
+        JobNotFound: It is text but no ULID, so no job can have it.
+        InvalidInput: It is not text at all.
+    """
+    if not isinstance(job_id, str):
+        raise InvalidInput("job_id", job_id, "must be a str")
+    if not _ULID.fullmatch(job_id):
+        raise JobNotFound(job_id)
+    return job_id.upper()
+
+
+def process_name() -> str:
+    """
+    Name this process start: host, pid and a random part that no restart repeats.
+    """
+    global _process_name  # noqa: PLW0603 - made once for each process, see _after_fork
+    if not _process_name:
+        _process_name = (
+            f"{socket.gethostname()[:64]}:{os.getpid()}:{os.urandom(4).hex()}"
+        )
+    return _process_name
+
+
+def _after_fork() -> None:
+    # Parent and child would otherwise count on from the same number and make
+    # the same ids. The lock may have been held by a thread that is gone.
+    global _last, _lock, _process_name  # noqa: PLW0603 - see above
+    _last = 0
+    _lock = threading.Lock()
+    _process_name = ""
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,493 @@
+"""
+The nouns: what is submitted, what is stored, what is held, how an attempt ends.
+
+Frozen values, checked when they are built, so that nothing unfit ever reaches a
+store. No I/O here, and no SQL.
+
+Text is compared byte for byte: ``"k"`` and ``"k "`` are two idempotency keys, and
+so are the composed and the decomposed form of one accented letter.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from jobstore.errors import InvalidInput
+from jobstore.ids import known_id
+from jobstore.lifecycle import JobClass, JobStatus
+
+__all__ = [
+    "Attempt",
+    "AttemptOutcome",
+    "ChildFailure",
+    "Claim",
+    "Completed",
+    "Created",
+    "Failed",
+    "Heartbeat",
+    "Job",
+    "Lease",
+    "NewJob",
+    "Outcome",
+    "Payload",
+    "QueueStats",
+    "Reclaimed",
+    "Released",
+    "Snoozed",
+    "check_count",
+    "check_duration",
+    "check_text",
+]
+
+MAX_BYTES: Mapping[str, int] = {
+    "tenant": 255,
+    "idem_key": 1024,
+    "queue": 128,
+    "kind": 255,
+    "content_type": 255,
+    "worker": 255,
+    "error_code": 255,
+}
+"""Longest text for each field, in UTF-8 bytes. The schema's CHECKs say the same."""
+
+MAX_ERROR_MESSAGE = 10_000
+"""Characters of an error message that are kept; the rest is cut."""
+
+MAX_ATTEMPTS = 1_000_000
+MAX_PAGES = 100_000
+LONGEST = timedelta(days=3650)
+
+
+class ChildFailure(StrEnum):
+    """
+    What a parent does when its last child has ended and not all completed.
+    """
+
+    RESUME = "resume"
+    """It is queued again all the same, and decides for itself."""
+    FAIL = "fail"
+    """It fails with error code CHILD_FAILED."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """
+    A job to be created. It has no id that you could keep by mistake, and may be
+    created any number of times.
+
+    Args:
+        kind: Free label by which a worker finds its handler.
+        payload: The work, as bytes; 0 bytes is fine. How many a store accepts is
+            the store's ``max_payload_bytes``.
+        content_type: What the payload is, for example ``application/pdf``.
+        tenant: Whose job it is. Idempotency keys count within one tenant.
+        idem_key: Makes a repeated create find the first job. None or "" means
+            that this job is never deduplicated.
+        queue: Routing name; a worker claims from the queues it names.
+        job_class: Service class, from which the claim order follows.
+        max_attempts: How often it may be tried, 1 to 1,000,000.
+        available_at: Not to be claimed before this instant; aware. None: at once.
+        parent_id: The job that this one is a part of.
+        pages: Page numbers of the document that this job covers, 0 or greater.
+
+    Raises:
+        InvalidInput: names the field and why.
+    """
+
+    kind: str
+    payload: bytes = field(default=b"", repr=False)
+    content_type: str = "application/octet-stream"
+    tenant: str = "default"
+    idem_key: str | None = field(default=None, repr=False)
+    queue: str = "default"
+    job_class: JobClass = JobClass.BATCH
+    max_attempts: int = 5
+    available_at: datetime | None = None
+    parent_id: str | None = None
+    pages: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("kind", "content_type", "tenant", "queue"):
+            check_text(name, getattr(self, name))
+        _put(self, "idem_key", self.idem_key or None)
+        if self.idem_key is not None:
+            check_text("idem_key", self.idem_key)
+        if not isinstance(self.payload, (bytes, bytearray, memoryview)):
+            raise InvalidInput("payload", type(self.payload), "must be bytes")
+        _put(self, "payload", bytes(self.payload))
+        _put(self, "job_class", _job_class(self.job_class))
+        check_count("max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
+        if self.available_at is not None:
+            _put(self, "available_at", _instant("available_at", self.available_at))
+        if self.parent_id is not None:
+            _put(self, "parent_id", known_id(self.parent_id))
+        _put(self, "pages", _pages(self.pages))
+
+    @property
+    def fingerprint(self) -> bytes:
+        """
+        SHA-256 over kind, content type and payload: what one key stands for.
+
+        Byte for byte: two spellings of the same JSON are two fingerprints.
+        """
+        digest = hashlib.sha256()
+        for part in (self.kind.encode(), self.content_type.encode()):
+            digest.update(len(part).to_bytes(4))
+            digest.update(part)
+        digest.update(self.payload)
+        return digest.digest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """
+    A job as it was when it was read. All instants are UTC, by the database's clock.
+    """
+
+    id: str
+    tenant: str
+    idem_key: str | None = field(repr=False)
+    queue: str
+    kind: str
+    job_class: JobClass
+    status: JobStatus
+    attempts: int
+    """Attempts that count against `max_attempts`, the running one included."""
+    max_attempts: int
+    fence: int
+    """Grows by one at each claim and never goes down."""
+    parent_id: str | None
+    pages: tuple[int, ...]
+    on_child_failure: ChildFailure
+    children_total: int
+    """Children ever created under this job."""
+    children_open: int
+    """Children that have not ended yet."""
+    children_failed: int
+    """Children that ended in another way than completed."""
+    result: bytes | None = field(repr=False)
+    error_code: str | None
+    """Why it failed; on a job that is tried again, why its last attempt did."""
+    error_message: str | None = field(repr=False)
+    created_at: datetime
+    updated_at: datetime
+    available_at: datetime
+    started_at: datetime | None
+    """When the latest attempt was claimed."""
+    heartbeat_at: datetime | None
+    """The lease's last sign of life; set exactly while processing."""
+    finished_at: datetime | None
+    worker: str | None
+    """Who holds it, or held it last."""
+
+    @property
+    def is_resumed(self) -> bool:
+        """
+        Whether its children have all ended: time to join what they made.
+        """
+        return self.children_total > 0 and self.children_open == 0
+
+    def child(
+        self,
+        *,
+        kind: str,
+        payload: bytes = b"",
+        content_type: str = "application/octet-stream",
+        pages: Sequence[int] = (),
+        idem_key: str | None = None,
+        max_attempts: int | None = None,
+    ) -> NewJob:
+        """
+        Describe a part of this job: same tenant, queue and class, with this parent.
+        """
+        return NewJob(
+            kind=kind,
+            payload=payload,
+            content_type=content_type,
+            tenant=self.tenant,
+            idem_key=idem_key,
+            queue=self.queue,
+            job_class=self.job_class,
+            max_attempts=self.max_attempts if max_attempts is None else max_attempts,
+            parent_id=self.id,
+            pages=tuple(pages),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """
+    The work itself.
+    """
+
+    data: bytes = field(repr=False)
+    content_type: str = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """
+    The right to write one job's outcome: the job and its fencing token.
+
+    A worker that stalled past its lease still has the old token; whatever it
+    writes then is refused (https://martin.kleppmann.com/2016/02/08/
+    how-to-do-distributed-locking.html).
+    """
+
+    job_id: str
+    fence: int
+    # A hint that spares the finishing statement a look-up; never trusted.
+    is_child: bool = field(default=False, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """
+    A job that is yours, and the lease to finish it with.
+    """
+
+    job: Job
+
+    @property
+    def lease(self) -> Lease:
+        job = self.job
+        return Lease(job.id, job.fence, job.parent_id is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """
+    What a create came to; unpacks as ``job, created``.
+    """
+
+    job: Job
+    created: bool
+    """False: the key was known, nothing was inserted, and `job` is the first one."""
+    payload_matches: bool = True
+    """False: the known job has another payload, content type or kind than asked."""
+
+    def __iter__(self) -> Iterator[Job | bool]:
+        yield self.job
+        yield self.created
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """
+    The attempt succeeded, with *result* (None: nothing to say).
+    """
+
+    result: bytes | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.result is None:
+            return
+        if not isinstance(self.result, (bytes, bytearray, memoryview)):
+            raise InvalidInput("result", type(self.result), "must be bytes or None")
+        _put(self, "result", bytes(self.result))
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """
+    The attempt failed.
+
+    Text that a database cannot hold (NUL, lone surrogates) is replaced and
+    over-long text is cut, here and not refused: a failure must always be
+    recordable.
+
+    Args:
+        error_code: Short and stable, for counting and filtering.
+        error_message: For people.
+        final: End the job now, whatever attempts are left.
+        retry_in: Wait before the next attempt; None: by the store's policy.
+    """
+
+    error_code: str
+    error_message: str = field(default="", repr=False)
+    final: bool = False
+    retry_in: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        code = _recordable(self.error_code).encode()[: MAX_BYTES["error_code"]]
+        _put(self, "error_code", code.decode(errors="ignore").strip() or "ERROR")
+        message = _recordable(self.error_message)[:MAX_ERROR_MESSAGE]
+        _put(self, "error_message", message)
+        if self.retry_in is not None:
+            check_duration("retry_in", self.retry_in, shortest=timedelta(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """
+    The attempt was not the job's fault: back to its place in line, not charged.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    """
+    Not now: due again after *delay*, not charged.
+    """
+
+    delay: timedelta
+
+    def __post_init__(self) -> None:
+        check_duration("delay", self.delay, shortest=timedelta(0))
+
+
+Outcome = Completed | Failed | Released | Snoozed
+"""How a worker may end an attempt."""
+
+
+class AttemptOutcome(StrEnum):
+    """
+    How an attempt in the history ended. Success is not there: the job row has it.
+    """
+
+    FAILED = "failed"
+    LEASE_EXPIRED = "lease_expired"
+    RELEASED = "released"
+    SNOOZED = "snoozed"
+    WAITING = "waiting"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """
+    One attempt that did not end in success.
+    """
+
+    job_id: str
+    fence: int
+    attempt: int
+    """Its number; given back and used again when the attempt was not charged."""
+    worker: str | None
+    started_at: datetime
+    ended_at: datetime
+    outcome: AttemptOutcome
+    error_code: str | None
+    error_message: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """
+    What became of the leases that were asked about; each is in exactly one set.
+    """
+
+    held: frozenset[Lease]
+    lost: frozenset[Lease]
+    """Held by another worker by now, ended, or deleted. Stop, and drop the outcome."""
+    cancelled: frozenset[Lease]
+    """Lost because the job was cancelled: asked to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimed:
+    """
+    What a sweep over expired leases did.
+    """
+
+    requeued: int
+    failed: int
+    """Jobs whose attempts were used up; error code ATTEMPTS_EXHAUSTED."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStats:
+    """
+    One line of `Store.stats`: the jobs of one queue and class in one status.
+    """
+
+    queue: str
+    job_class: JobClass
+    status: JobStatus
+    jobs: int
+    oldest_at: datetime | None
+    """The earliest created_at among them; for ended jobs, the earliest finished_at."""
+
+
+def check_text(name: str, value: object) -> str:
+    """
+    Return *value* if it is text that field *name* can hold, else `InvalidInput`.
+    """
+    if not isinstance(value, str):
+        raise InvalidInput(name, value, "must be a str")
+    if not value:
+        raise InvalidInput(name, value, "must not be empty")
+    if "\x00" in value:
+        raise InvalidInput(name, value, "must not contain NUL")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput(name, value, "must not contain surrogates") from None
+    if size > MAX_BYTES[name]:
+        raise InvalidInput(name, value, f"is over {MAX_BYTES[name]} bytes of UTF-8")
+    return value
+
+
+def check_count(name: str, value: object, least: int, most: int) -> int:
+    """
+    Return *value* if it is a whole number in the range, else `InvalidInput`.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInput(name, value, "must be a whole number")
+    if not least <= value <= most:
+        raise InvalidInput(name, value, f"must be {least:,} to {most:,}")
+    return value
+
+
+def check_duration(
+    name: str, value: object, *, shortest: timedelta, longest: timedelta = LONGEST
+) -> timedelta:
+    """
+    Return *value* if it is a timedelta in the range, else `InvalidInput`.
+    """
+    if not isinstance(value, timedelta):
+        raise InvalidInput(name, value, "must be a timedelta")
+    if not shortest <= value <= longest:
+        raise InvalidInput(name, value, f"must be {shortest} to {longest}")
+    return value
+
+
+def _job_class(value: object) -> JobClass:
+    try:
+        return JobClass(value)  # type: ignore[arg-type]  # that is what is checked
+    except ValueError:
+        known = ", ".join(JobClass)
+        raise InvalidInput("job_class", value, f"must be one of {known}") from None
+
+
+def _instant(name: str, value: object) -> datetime:
+    if not isinstance(value, datetime):
+        raise InvalidInput(name, value, "must be a datetime")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidInput(
+            name, value, "must be aware; a naive datetime has no instant"
+        )
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise InvalidInput(name, value, "is out of range in UTC") from None
+
+
+def _pages(value: object) -> tuple[int, ...]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise InvalidInput("pages", value, "must be a sequence of page numbers")
+    if len(value) > MAX_PAGES:
+        raise InvalidInput("pages", len(value), f"are over {MAX_PAGES:,} numbers")
+    return tuple(check_count("pages", page, 0, 2**31 - 1) for page in value)
+
+
+def _recordable(value: object) -> str:
+    text = value if isinstance(value, str) else str(value)
+    return text.replace("\x00", "\N{SYMBOL FOR NULL}").encode(errors="replace").decode()
+
+
+def _put(value: object, name: str, to: object) -> None:
+    # The one way to normalise a field of a frozen value while it is being built.
+    object.__setattr__(value, name, to)
