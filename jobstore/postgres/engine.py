@@ -1,0 +1,164 @@
+"""
+Engines: how this library connects.
+
+An engine made here carries everything a statement needs in its session, set by the
+connection's start-up options: time limits, isolation, UTC, and planner settings.
+So the common verb is one statement in one round trip, with nothing to set up first.
+"""
+
+import os
+import weakref
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import URL, Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from jobstore.errors import InvalidInput
+
+__all__ = ["Limits", "async_engine", "engine", "engine_url"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """
+    How long the parts of a call may take. Zero means without limit.
+    """
+
+    connect: timedelta = timedelta(seconds=10)
+    statement: timedelta = timedelta(seconds=60)
+    lock: timedelta = timedelta(seconds=5)
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "statement", "lock"):
+            value = getattr(self, name)
+            if not isinstance(value, timedelta) or value < timedelta(0):
+                raise InvalidInput(name, value, "must be a timedelta of 0 or more")
+
+    def settings(self) -> dict[str, str]:
+        """
+        Return the server settings that every statement of this library runs under.
+        """
+        return {
+            "statement_timeout": str(_milliseconds(self.statement)),
+            "lock_timeout": str(_milliseconds(self.lock)),
+            "TimeZone": "UTC",
+            # The hot statements find their rows by index at any size. A plan that
+            # is cached while the table is empty would scan it, and would go on
+            # scanning when it has grown; JIT would compile for longer than they run.
+            "enable_seqscan": "off",
+            "jit": "off",
+        }
+
+
+def engine_url(dsn: str | URL) -> URL:
+    """
+    Read a DSN (``postgresql://…``, ``postgres://…``) as a URL for psycopg 3.
+
+    Raises:
+        InvalidInput: It is no such URL. The message does not repeat it: it may
+            hold a password.
+    """
+    try:
+        url = make_url(dsn)
+    except (ArgumentError, AttributeError, ValueError):
+        raise InvalidInput(
+            "dsn", "…", "must look like postgresql://user@host:5432/database"
+        ) from None
+    if url.drivername not in {
+        "postgres",
+        "postgresql",
+        "postgresql+psycopg",
+        "postgresql+psycopg_async",
+    }:
+        raise InvalidInput("dsn", url.drivername, "must begin with postgresql://")
+    return url.set(drivername="postgresql+psycopg")
+
+
+def engine(
+    dsn: str | URL, *, limits: Limits, pool_size: int, through_pooler: bool
+) -> Engine:
+    """
+    Make a synchronous engine for *dsn*.
+    """
+    url = engine_url(dsn)
+    made = create_engine(url, **_options(url, limits, pool_size, through_pooler))
+    _forget_after_fork(made)
+    return made
+
+
+def async_engine(
+    dsn: str | URL, *, limits: Limits, pool_size: int, through_pooler: bool
+) -> AsyncEngine:
+    """
+    Make an asynchronous engine for *dsn*.
+    """
+    url = engine_url(dsn)
+    made = create_async_engine(url, **_options(url, limits, pool_size, through_pooler))
+    _forget_after_fork(made.sync_engine)
+    return made
+
+
+def _options(
+    url: URL, limits: Limits, pool_size: int, through_pooler: bool
+) -> dict[str, Any]:
+    connect: dict[str, Any] = {
+        "application_name": "jobstore",
+        "connect_timeout": max(2, round(limits.connect.total_seconds())),
+        # A peer that is gone without a word is noticed in about half a minute.
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 30_000,
+    }
+    if through_pooler:
+        # Each transaction may run on another server connection: nothing may be
+        # prepared or set for a session. The store sets its limits locally.
+        connect["prepare_threshold"] = None
+    else:
+        connect["options"] = " ".join(
+            [
+                # First, so that what the user wrote in the DSN wins.
+                *(f"-c {name}={value}" for name, value in limits.settings().items()),
+                r"-c default_transaction_isolation=read\ committed",
+                str(url.query.get("options", "")),
+            ]
+        ).strip()
+    connect = {
+        name: value
+        for name, value in connect.items()
+        if name == "options" or name not in url.query
+    }
+    return {
+        "connect_args": connect,
+        "isolation_level": "AUTOCOMMIT",
+        "pool_size": pool_size,
+        "max_overflow": 0,
+        "pool_timeout": max(1.0, limits.connect.total_seconds()),
+        "pool_use_lifo": True,
+        # Errors must not print parameters: they hold payloads and keys.
+        "hide_parameters": True,
+    }
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _forget_after_fork(made: Engine) -> None:
+    _engines.add(made)
+
+
+def _after_fork() -> None:
+    # Parent and child must not talk over one socket. The child drops the pooled
+    # connections without closing them: they are the parent's.
+    for made in list(_engines):
+        made.dispose(close=False)
+
+
+os.register_at_fork(after_in_child=_after_fork)

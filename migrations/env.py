@@ -1,0 +1,44 @@
+"""
+Alembic's entry: online on a connection, or offline as SQL for review.
+
+Reached in two ways, one chain: from `jobstore.migrate` with everything in
+``config.attributes``, and from plain ``alembic`` with JOBSTORE_DSN and JOBSTORE_SCHEMA
+(or ``-x schema=…``) in the environment. Logging is left alone: this may run inside
+a service that has its own.
+"""
+
+import os
+
+from alembic import context
+
+from jobstore.migrate import comparison, migrating
+
+config = context.config
+attributes = config.attributes
+attributes.setdefault(
+    "schema",
+    context.get_x_argument(as_dictionary=True).get("schema")
+    or os.environ.get("JOBSTORE_SCHEMA")
+    or "jobstore",
+)
+schema = attributes["schema"]
+
+options = {**comparison(schema), "transaction_per_migration": True}
+
+if context.is_offline_mode():
+    context.configure(dialect_name="postgresql", literal_binds=True, **options)
+    with context.begin_transaction():
+        context.run_migrations()
+elif "connection" in attributes:
+    context.configure(connection=attributes["connection"], **options)
+    with context.begin_transaction():
+        context.run_migrations()
+else:
+    dsn = os.environ.get("JOBSTORE_DSN") or config.get_main_option("sqlalchemy.url")
+    if not dsn:
+        message = "set JOBSTORE_DSN, for example postgresql://user@localhost/jobs"
+        raise SystemExit(message)
+    with migrating(dsn, schema=schema) as connection:
+        context.configure(connection=connection, **options)
+        with context.begin_transaction():
+            context.run_migrations()
