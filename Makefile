@@ -1,0 +1,84 @@
+# One command for each thing one does here; `make help` lists them.
+# Everything happens in .venv, which is made from requirements-dev.lock when needed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Written last, so that an interrupted installation is done again.
+READY := $(VENV)/.ready
+CODE := $(wildcard jobstore migrations tests demo benchmarks)
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick lint types architecture migration-lint check bench \
+	format lock clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
+	  awk -F ':.*## ' '{ printf "  make %-16s %s\n", $$1, $$2 }'
+
+demo: $(READY) ## Run a real document through the store (FILE=… for your own PDF)
+	@$(BIN)/python -m demo $(FILE)
+
+# pytest's summary stays the last thing that is printed: CI and people read that.
+test: $(READY) ## Run all tests; those on PostgreSQL again on a second major version
+	@$(PYTEST) $(ARGS)
+	@$(BIN)/python -m tests.second_postgres $(ARGS)
+
+quick: $(READY) ## Run the tests without the slow ones, on all processors
+	@$(PYTEST) -n auto -m "not slow" $(ARGS)
+
+lint: $(READY) ## Check style and formatting
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/ruff format --check $(CODE)
+
+types: $(READY) ## Check types, strictly
+	@$(BIN)/mypy $(filter-out migrations,$(CODE))
+
+architecture: $(READY) ## Check who imports whom
+	@$(BIN)/lint-imports --no-logo --no-cache
+
+migration-lint: $(READY) ## Check that the migrations are safe to run on a busy database
+	@mkdir -p build
+	@$(BIN)/alembic upgrade head --sql > build/migrations.sql
+	@$(BIN)/squawk build/migrations.sql
+
+check: lint types architecture migration-lint test ## Do all that CI does
+
+bench: $(READY) ## Measure claims and creates per second
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+format: $(READY) ## Format the code and sort the imports
+	@$(BIN)/ruff check --fix $(CODE)
+	@$(BIN)/ruff format $(CODE)
+
+# No index and no path gets into the lock: it holds for whoever installs from it.
+# Compiled on the oldest Python we support, whose needs include those of the others.
+lock: ## Renew requirements-dev.lock (UPGRADE=1 for the newest versions)
+	@rm -rf build/lock && $(PYTHON) -m venv build/lock
+	@build/lock/bin/python -m pip install --quiet pip-tools
+	@build/lock/bin/pip-compile --quiet --all-extras --generate-hashes --allow-unsafe \
+	  --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host \
+	  --no-emit-find-links --no-emit-options $(if $(UPGRADE),--upgrade) \
+	  --output-file requirements-dev.lock pyproject.toml
+	@{ echo '# Development versions, pinned with hashes for Python 3.11 and later: `make lock`.'; \
+	   cat requirements-dev.lock; } > build/lock/renewed && mv build/lock/renewed requirements-dev.lock
+
+clean: ## Remove what was built; data folders are left alone
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "jobstore needs Python 3.11 or later; $(PYTHON) is" \
+	    "$$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.13 $(MAKECMDGOALS)" >&2; \
+	  exit 1; }
+	@echo "Making $(VENV) …"
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "On Debian and Ubuntu this needs: apt install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --require-hashes --requirement requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --no-deps --no-build-isolation --editable .
+	@touch $@
