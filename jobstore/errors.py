@@ -4,6 +4,7 @@ Every error that jobstore raises on purpose.
     JobstoreError
     ├── InvalidInput (ValueError)       a value was refused before anything was sent
     ├── JobNotFound (LookupError)       no such job; code JOB_UNKNOWN
+    ├── JobPruned (LookupError)         the key's job ran and was pruned since
     ├── PayloadMissing (LookupError)    the job is there, its payload row is not
     ├── IdempotencyConflict             strict create met the key with other content
     ├── InvalidParent                   the parent cannot take children now
@@ -34,6 +35,7 @@ __all__ = [
     "InvalidTransition",
     "JobCancelled",
     "JobNotFound",
+    "JobPruned",
     "JobstoreError",
     "LeaseLost",
     "OutcomeUnknown",
@@ -89,6 +91,21 @@ class JobNotFound(JobstoreError, LookupError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"no job {job_id}")
+        self.job_id = job_id
+
+
+class JobPruned(JobstoreError, LookupError):
+    """
+    The idempotency key is known, but its job was pruned or deleted since.
+
+    Nothing was inserted: the work was accepted before. Treat it as done, or use
+    another key to have it done again.
+    """
+
+    code = "JOB_PRUNED"
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"the key belongs to job {job_id}, which was pruned")
         self.job_id = job_id
 
 

@@ -120,7 +120,7 @@ class NewJob:
         _put(self, "job_class", _job_class(self.job_class))
         check_count("max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
         if self.available_at is not None:
-            _put(self, "available_at", _instant("available_at", self.available_at))
+            _put(self, "available_at", check_instant("available_at", self.available_at))
         if self.parent_id is not None:
             _put(self, "parent_id", known_id(self.parent_id))
         _put(self, "pages", _pages(self.pages))
@@ -241,6 +241,13 @@ class Lease:
     # A hint that spares the finishing statement a look-up; never trusted.
     is_child: bool = field(default=False, compare=False, repr=False)
 
+    @property
+    def token(self) -> tuple[str, int]:
+        """
+        Job id and fence: what must match.
+        """
+        return self.job_id, self.fence
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -311,9 +318,9 @@ class Failed:
     retry_in: timedelta | None = None
 
     def __post_init__(self) -> None:
-        code = _recordable(self.error_code).encode()[: MAX_BYTES["error_code"]]
+        code = recordable(self.error_code).encode()[: MAX_BYTES["error_code"]]
         _put(self, "error_code", code.decode(errors="ignore").strip() or "ERROR")
-        message = _recordable(self.error_message)[:MAX_ERROR_MESSAGE]
+        message = recordable(self.error_message)[:MAX_ERROR_MESSAGE]
         _put(self, "error_message", message)
         if self.retry_in is not None:
             check_duration("retry_in", self.retry_in, shortest=timedelta(0))
@@ -396,6 +403,9 @@ class Reclaimed:
     failed: int
     """Jobs whose attempts were used up; error code ATTEMPTS_EXHAUSTED."""
 
+    def __add__(self, other: "Reclaimed") -> "Reclaimed":
+        return Reclaimed(self.requeued + other.requeued, self.failed + other.failed)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStats:
@@ -462,7 +472,7 @@ def _job_class(value: object) -> JobClass:
         raise InvalidInput("job_class", value, f"must be one of {known}") from None
 
 
-def _instant(name: str, value: object) -> datetime:
+def check_instant(name: str, value: object) -> datetime:
     if not isinstance(value, datetime):
         raise InvalidInput(name, value, "must be a datetime")
     if value.tzinfo is None or value.utcoffset() is None:
@@ -483,7 +493,7 @@ def _pages(value: object) -> tuple[int, ...]:
     return tuple(check_count("pages", page, 0, 2**31 - 1) for page in value)
 
 
-def _recordable(value: object) -> str:
+def recordable(value: object) -> str:
     text = value if isinstance(value, str) else str(value)
     return text.replace("\x00", "\N{SYMBOL FOR NULL}").encode(errors="replace").decode()
 

@@ -24,7 +24,8 @@ from sqlalchemy import (
     Text,
     text,
 )
-from sqlalchemy.dialects.postgresql import dialect
+
+from jobstore.postgres.schema import Schema
 
 __all__ = ["metadata"]
 
@@ -45,8 +46,7 @@ def metadata(schema: str) -> MetaData:
 
 
 def _job(tables: MetaData, schema: str) -> None:
-    # Quoted only where PostgreSQL would, so that it compares equal.
-    quoted = dialect().identifier_preparer.quote(schema)
+    quoted = Schema(schema).quoted
     now = text("statement_timestamp()")
     Table(
         "job",

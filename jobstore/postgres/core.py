@@ -1,0 +1,121 @@
+"""
+What all ways to run a verb share: settings, calls, and what to do when one fails.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from jobstore.errors import JobstoreError, OutcomeUnknown, StoreUnavailable
+from jobstore.model import Completed, Lease, Outcome, check_count
+from jobstore.postgres.calls import Calls
+from jobstore.postgres.engine import Limits
+from jobstore.postgres.operations.claim import ClaimHints
+from jobstore.postgres.schema import Schema
+from jobstore.postgres.session import Call, Rules, Session
+from jobstore.postgres.translate import is_cut, may_repeat_at_once, translate
+from jobstore.retry import RetryPolicy
+
+__all__ = ["Core", "Tries", "only_completions"]
+
+T = TypeVar("T")
+
+_TRIES = 5
+_FIRST_PAUSE_SECONDS = 0.01
+
+# PostgreSQL refuses a value of 1 GB; hex and protocol overhead come on top.
+_LARGEST_PAYLOAD = 1_000_000_000
+
+_SET_LIMITS = "SELECT " + ", ".join(
+    f"set_config('{name}', %({name})s, true)" for name in Limits().settings()
+)
+
+
+class Core:
+    """
+    The settings of one store, and its verbs as calls.
+    """
+
+    def __init__(
+        self,
+        *,
+        schema: str,
+        retry: RetryPolicy,
+        max_payload_bytes: int,
+        limits: Limits,
+        sets_limits: bool,
+    ) -> None:
+        check_count("max_payload_bytes", max_payload_bytes, 0, _LARGEST_PAYLOAD)
+        self.rules = Rules(
+            schema=Schema(schema), retry=retry, max_payload_bytes=max_payload_bytes
+        )
+        self.calls = Calls(self.rules, ClaimHints())
+        self.limits = limits
+        self.sets_limits = sets_limits
+        """The connections' sessions don't carry the limits: each transaction does."""
+
+    def run(self, connection: Connection, call: Call[T], tries: "Tries") -> T:
+        """
+        Make one try of *call* on *connection*.
+        """
+        if self.sets_limits:
+            connection.exec_driver_sql(_SET_LIMITS, self.limits.settings())
+        return call.run(Session(connection, self.rules, tries.may_have_been_done))
+
+
+class Tries:
+    """
+    The tries of one call, and the pauses between them.
+
+    A deadlock or a serialization failure undid the whole transaction: it is tried
+    again, a few times, with growing, jittered pauses. A connection that turned out
+    dead is replaced once: after a restart of the server every pooled one is. What
+    goes on failing is raised, in our terms.
+    """
+
+    def __init__(self, call: Call[Any]) -> None:
+        self._call = call
+        self._left = _TRIES
+        self._pause = _FIRST_PAUSE_SECONDS
+        self._reconnected = False
+        self.may_have_been_done = False
+
+    def failed(self, error: SQLAlchemyError) -> float | JobstoreError:
+        """
+        Say what to do after *error*: pause that many seconds and repeat, or raise.
+        """
+        ours = translate(error, writes=self._call.writes)
+        if isinstance(ours, OutcomeUnknown):
+            self.may_have_been_done = True
+        self._left -= 1
+        if self._left and may_repeat_at_once(error):
+            self._pause *= 2
+            return self._pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
+        if is_cut(error) and self._call.repeatable and not self._reconnected:
+            self._reconnected = True
+            return 0.0
+        if self.may_have_been_done and isinstance(
+            ours, (OutcomeUnknown, StoreUnavailable)
+        ):
+            # The first try may have been done, whatever became of the second.
+            return OutcomeUnknown(str(ours), self._call.job_id)
+        return ours
+
+
+def only_completions(
+    endings: Sequence[tuple[Lease, Outcome]],
+) -> list[tuple[Lease, Completed]]:
+    """
+    Return *endings* if they are all completions of jobs without a parent, else none.
+
+    Those take one statement and no transaction.
+    """
+    plain = [
+        (lease, outcome)
+        for lease, outcome in endings
+        if isinstance(outcome, Completed) and not lease.is_child
+    ]
+    return plain if len(plain) == len(endings) else []

@@ -1,0 +1,232 @@
+"""
+The verbs inside a transaction of the caller's: all of it commits, or none.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session as OrmSession
+
+from jobstore.errors import InvalidInput, JobNotFound, JobstoreError, LeaseLost
+from jobstore.lifecycle import JobStatus
+from jobstore.model import (
+    ChildFailure,
+    Completed,
+    Created,
+    Failed,
+    Lease,
+    NewJob,
+    Outcome,
+    Released,
+    Snoozed,
+)
+from jobstore.postgres.core import Core
+from jobstore.postgres.session import Call, Session
+from jobstore.postgres.translate import translate
+
+__all__ = ["AsyncEnlisted", "Enlisted"]
+
+T = TypeVar("T")
+
+_TIGHTEN = """
+SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(limit)s, true)
+"""
+_LOOSEN = "SELECT set_config('lock_timeout', %(limit)s, true)"
+
+
+class Enlisted:
+    """
+    The submitting and finishing verbs, in the transaction of a Connection or Session.
+
+    The verbs promise what `jobstore.store` says, with the transaction's commit as the
+    moment at which they count. Errors leave the transaction usable, except when the
+    connection itself is gone.
+    """
+
+    def __init__(self, core: Core, transaction: Connection | OrmSession) -> None:
+        self._core = core
+        self._calls = core.calls
+        self._transaction = transaction
+
+    def create(
+        self, new: NewJob, *, strict: bool = False, job_id: str | None = None
+    ) -> Created:
+        """See `Creator.create`."""
+        return self._run(self._calls.create(new, strict=strict, job_id=job_id))
+
+    def create_many(
+        self, new: Sequence[NewJob], *, strict: bool = False
+    ) -> list[Created]:
+        """See `Creator.create_many`."""
+        return self._run(self._calls.create_many(new, strict=strict))
+
+    def fan_out(
+        self,
+        lease: Lease,
+        children: Sequence[NewJob],
+        *,
+        on_child_failure: ChildFailure = ChildFailure.RESUME,
+    ) -> list[Created]:
+        """See `Finisher.fan_out`."""
+        return self._run(
+            self._calls.fan_out(lease, children, on_child_failure=on_child_failure)
+        )
+
+    def set_result(self, lease: Lease, outcome: Outcome) -> JobStatus:
+        """See `Finisher.set_result`."""
+        answer = self.set_results([(lease, outcome)])[0]
+        if isinstance(answer, JobstoreError):
+            raise answer
+        return answer
+
+    def complete(self, lease: Lease, result: bytes | None = None) -> JobStatus:
+        """See `Finisher.complete`."""
+        return self.set_result(lease, Completed(result))
+
+    def fail(
+        self,
+        lease: Lease,
+        *,
+        error_code: str,
+        error_message: str = "",
+        final: bool = False,
+        retry_in: timedelta | None = None,
+    ) -> JobStatus:
+        """See `Finisher.fail`."""
+        return self.set_result(
+            lease, Failed(error_code, error_message, final, retry_in)
+        )
+
+    def release(self, lease: Lease) -> JobStatus:
+        """See `Finisher.release`."""
+        return self.set_result(lease, Released())
+
+    def snooze(self, lease: Lease, delay: timedelta) -> JobStatus:
+        """See `Finisher.snooze`."""
+        return self.set_result(lease, Snoozed(delay))
+
+    def set_results(
+        self, outcomes: Sequence[tuple[Lease, Outcome]]
+    ) -> list[JobStatus | LeaseLost | JobNotFound]:
+        """See `Finisher.set_results`."""
+        endings = self._calls.check_endings(outcomes)
+        return self._run(self._calls.set_results(endings)) if endings else []
+
+    def _run(self, call: Call[T]) -> T:
+        transaction = self._transaction
+        connection = (
+            transaction
+            if isinstance(transaction, Connection)
+            else transaction.connection()
+        )
+        return run_enlisted(connection, self._core, call)
+
+
+class AsyncEnlisted:
+    """
+    Async twin of `Enlisted`, for an AsyncConnection or AsyncSession.
+    """
+
+    def __init__(self, core: Core, transaction: AsyncConnection | AsyncSession) -> None:
+        self._core = core
+        self._calls = core.calls
+        self._transaction = transaction
+
+    async def create(
+        self, new: NewJob, *, strict: bool = False, job_id: str | None = None
+    ) -> Created:
+        """See `Creator.create`."""
+        return await self._run(self._calls.create(new, strict=strict, job_id=job_id))
+
+    async def create_many(
+        self, new: Sequence[NewJob], *, strict: bool = False
+    ) -> list[Created]:
+        """See `Creator.create_many`."""
+        return await self._run(self._calls.create_many(new, strict=strict))
+
+    async def fan_out(
+        self,
+        lease: Lease,
+        children: Sequence[NewJob],
+        *,
+        on_child_failure: ChildFailure = ChildFailure.RESUME,
+    ) -> list[Created]:
+        """See `Finisher.fan_out`."""
+        return await self._run(
+            self._calls.fan_out(lease, children, on_child_failure=on_child_failure)
+        )
+
+    async def set_result(self, lease: Lease, outcome: Outcome) -> JobStatus:
+        """See `Finisher.set_result`."""
+        answer = (await self.set_results([(lease, outcome)]))[0]
+        if isinstance(answer, JobstoreError):
+            raise answer
+        return answer
+
+    async def complete(self, lease: Lease, result: bytes | None = None) -> JobStatus:
+        """See `Finisher.complete`."""
+        return await self.set_result(lease, Completed(result))
+
+    async def fail(
+        self,
+        lease: Lease,
+        *,
+        error_code: str,
+        error_message: str = "",
+        final: bool = False,
+        retry_in: timedelta | None = None,
+    ) -> JobStatus:
+        """See `Finisher.fail`."""
+        return await self.set_result(
+            lease, Failed(error_code, error_message, final, retry_in)
+        )
+
+    async def release(self, lease: Lease) -> JobStatus:
+        """See `Finisher.release`."""
+        return await self.set_result(lease, Released())
+
+    async def snooze(self, lease: Lease, delay: timedelta) -> JobStatus:
+        """See `Finisher.snooze`."""
+        return await self.set_result(lease, Snoozed(delay))
+
+    async def set_results(
+        self, outcomes: Sequence[tuple[Lease, Outcome]]
+    ) -> list[JobStatus | LeaseLost | JobNotFound]:
+        """See `Finisher.set_results`."""
+        endings = self._calls.check_endings(outcomes)
+        return await self._run(self._calls.set_results(endings)) if endings else []
+
+    async def _run(self, call: Call[T]) -> T:
+        transaction = self._transaction
+        connection = (
+            transaction
+            if isinstance(transaction, AsyncConnection)
+            else await transaction.connection()
+        )
+        return await connection.run_sync(run_enlisted, self._core, call)
+
+
+def run_enlisted(connection: Connection, core: Core, call: Call[T]) -> T:
+    """
+    Run *call* in a savepoint of the transaction that *connection* is in.
+    """
+    if getattr(connection.connection.driver_connection, "autocommit", False):
+        raise InvalidInput(
+            "transaction", "AUTOCOMMIT", "there is no transaction to be part of"
+        )
+    try:
+        with connection.begin_nested():
+            # A duplicate key may be in an open transaction that nobody ends. What
+            # the caller had set is put back; an error's rollback does so by itself.
+            limit = f"{core.limits.lock.total_seconds() * 1000:.0f}"
+            before = connection.exec_driver_sql(_TIGHTEN, {"limit": limit}).scalar()
+            result = call.run(Session(connection, core.rules))
+            connection.exec_driver_sql(_LOOSEN, {"limit": before})
+            return result
+    except SQLAlchemyError as error:
+        failure = translate(error, writes=True)
+    raise failure

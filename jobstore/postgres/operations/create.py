@@ -1,0 +1,211 @@
+"""
+Submitting: create and create_many.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jobstore.errors import (
+    IdempotencyConflict,
+    InvalidParent,
+    JobPruned,
+    StoreBusy,
+)
+from jobstore.lifecycle import TERMINAL
+from jobstore.model import Created, NewJob
+from jobstore.postgres.rows import to_job, to_new_job
+from jobstore.postgres.session import Session
+from jobstore.postgres.statements import create as sql
+from jobstore.postgres.statements import read
+
+__all__ = ["create", "create_many", "find", "insert"]
+
+# A key can vanish between the insert that met it and the look-up, if its job is
+# pruned at that moment. Once is rare; three times is something else.
+_TRIES = 3
+
+
+def create(
+    session: Session, new: NewJob, job_id: str, *, strict: bool, may_exist: bool
+) -> Created:
+    if may_exist or session.is_repeated:
+        found = _find_repeated(session, new, job_id)
+        if found is not None:
+            # What an earlier try of this very call stored is this call's work.
+            return found if may_exist else replace(found, created=True)
+    if new.parent_id is None:
+        return insert(session, [new], [job_id], strict=strict)[0]
+    return create_many(session, [new], [job_id], strict=strict)[0]
+
+
+def create_many(
+    session: Session, new: Sequence[NewJob], job_ids: Sequence[str], *, strict: bool
+) -> list[Created]:
+    if not new:
+        return []
+    _lock_parents(session, new)
+    if session.is_repeated:
+        # The batch was one transaction: if one of its ids is there, all are that
+        # were to be.
+        known = {row[0]: row for row in session.rows(sql.FIND_BY_ID, job_ids=job_ids)}
+        if known:
+            return _as_created(session, new, job_ids, known)
+    created = insert(session, new, job_ids, strict=strict)
+    children = Counter(
+        one.job.parent_id for one in created if one.created and one.job.parent_id
+    )
+    if children:
+        session.run(
+            sql.GROW_PARENTS,
+            parent_ids=list(children.keys()),
+            children=list(children.values()),
+        )
+    return created
+
+
+def _find_repeated(session: Session, new: NewJob, job_id: str) -> Created | None:
+    """
+    Find the job that an earlier try of the same create stored under *job_id*.
+    """
+    row = session.row(read.GET, job_id=job_id)
+    if row is None:
+        return None
+    job = to_job(row)
+    if (job.tenant, job.idem_key) != (new.tenant, new.idem_key):
+        raise IdempotencyConflict(job.id, job.tenant)
+    data, content_type = session.row(read.PAYLOAD, job_id=job_id) or (None, None)
+    matches = (job.kind, content_type, data) == (
+        new.kind,
+        new.content_type,
+        new.payload,
+    )
+    return Created(job, created=False, payload_matches=matches)
+
+
+def _as_created(
+    session: Session,
+    new: Sequence[NewJob],
+    job_ids: Sequence[str],
+    known: Mapping[str, Sequence[Any]],
+) -> list[Created]:
+    """
+    Answer for a batch that an earlier try of this call committed.
+    """
+    results = []
+    for one, job_id in zip(new, job_ids, strict=True):
+        if row := known.get(job_id):
+            results.append(Created(to_job(row), created=True))
+        else:
+            results.extend(found for found in find(session, [one]) if found)
+    return results
+
+
+def _lock_parents(session: Session, new: Sequence[NewJob]) -> None:
+    wanted = {one.parent_id: one.tenant for one in new if one.parent_id}
+    if not wanted:
+        return
+    rows = session.rows(sql.LOCK_PARENTS, parent_ids=sorted(wanted))
+    found = {job_id: (tenant, status) for job_id, tenant, status in rows}
+    for one in new:
+        if not one.parent_id:
+            continue
+        tenant, status = found.get(one.parent_id, (None, None))
+        if tenant is None:
+            raise InvalidParent(one.parent_id, "there is no such job")
+        if tenant != one.tenant:
+            raise InvalidParent(one.parent_id, "it belongs to another tenant")
+        if status in TERMINAL:
+            raise InvalidParent(one.parent_id, f"it is {status} already")
+
+
+def insert(
+    session: Session, new: Sequence[NewJob], job_ids: Sequence[str], *, strict: bool
+) -> list[Created]:
+    """
+    Insert what is new and find what is known; parents are locked by now.
+    """
+    results: list[Created | None] = [None] * len(new)
+    missing = list(range(len(new)))
+    for _ in range(_TRIES):
+        inserted = _insert_once(session, new, job_ids, missing)
+        for place in missing:
+            if row := inserted.get(job_ids[place]):
+                job = to_new_job(new[place], row)
+                results[place] = Created(job, created=True)
+        missing = [place for place in missing if results[place] is None]
+        if missing:
+            known = find(session, [new[place] for place in missing], strict=strict)
+            for place, one in zip(missing, known, strict=True):
+                results[place] = one
+            missing = [place for place in missing if results[place] is None]
+        if not missing:
+            return [one for one in results if one is not None]
+    message = "an idempotency key came and went while its job was being created"
+    raise StoreBusy(message)
+
+
+def _insert_once(
+    session: Session, new: Sequence[NewJob], job_ids: Sequence[str], places: list[int]
+) -> dict[str, Sequence[object]]:
+    if len(places) == 1:
+        one, job_id = new[places[0]], job_ids[places[0]]
+        row = session.row(
+            sql.CREATE_JOB,
+            job_id=job_id,
+            tenant=one.tenant,
+            idem_key=one.idem_key,
+            fingerprint=one.fingerprint if one.idem_key else None,
+            queue=one.queue,
+            kind=one.kind,
+            job_class=str(one.job_class),
+            max_attempts=one.max_attempts,
+            available_at=one.available_at,
+            parent_id=one.parent_id,
+            pages=list(one.pages),
+            content_type=one.content_type,
+            payload=one.payload,
+        )
+        return {} if row is None else {job_id: row}
+    chosen = [new[place] for place in places]
+    rows = session.rows(
+        sql.CREATE_JOBS,
+        job_ids=[job_ids[place] for place in places],
+        tenants=[one.tenant for one in chosen],
+        idem_keys=[one.idem_key for one in chosen],
+        fingerprints=[one.fingerprint if one.idem_key else None for one in chosen],
+        queues=[one.queue for one in chosen],
+        kinds=[one.kind for one in chosen],
+        job_classes=[str(one.job_class) for one in chosen],
+        max_attempts=[one.max_attempts for one in chosen],
+        available_at=[one.available_at for one in chosen],
+        parent_ids=[one.parent_id for one in chosen],
+        pages=["{" + ",".join(map(str, one.pages)) + "}" for one in chosen],
+        content_types=[one.content_type for one in chosen],
+        payloads=[one.payload for one in chosen],
+    )
+    return {row[0]: row for row in rows}
+
+
+def find(
+    session: Session, new: Sequence[NewJob], *, strict: bool = False
+) -> list[Created | None]:
+    """
+    Find the jobs that hold the keys of *new*; None where nobody does.
+    """
+    results: list[Created | None] = [None] * len(new)
+    rows = session.rows(
+        sql.FIND_BY_KEY,
+        tenants=[one.tenant for one in new],
+        idem_keys=[one.idem_key for one in new],
+    )
+    for place, fingerprint, job_id, *columns in rows:
+        if columns[0] is None:
+            raise JobPruned(job_id)
+        job, wanted = to_job(columns), new[place - 1]
+        matches = bytes(fingerprint) == wanted.fingerprint
+        if strict and not (matches and job.parent_id == wanted.parent_id):
+            raise IdempotencyConflict(job.id, job.tenant)
+        results[place - 1] = Created(job, created=False, payload_matches=matches)
+    return results

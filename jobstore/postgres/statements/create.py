@@ -1,0 +1,125 @@
+"""
+Submitting.
+"""
+
+from jobstore.postgres.rows import JOB_COLUMNS
+
+__all__ = [
+    "CREATE_JOB",
+    "CREATE_JOBS",
+    "FIND_BY_ID",
+    "FIND_BY_KEY",
+    "GROW_PARENTS",
+    "LOCK_PARENTS",
+]
+
+_COLUMNS = """
+    id, tenant, idem_key, queue, kind, job_class, status, max_attempts,
+    available_at, parent_id, pages
+"""
+
+# One job, its payload and, if it has one, its key. No row comes back when the key is
+# taken: what holds it is then read by FIND_BY_KEY, a statement of its own, since this
+# one's snapshot is older than the winner's commit.
+# Locks: waits for an uncommitted insert of the same key. Index: idempotency_key_pkey.
+CREATE_JOB = f"""
+WITH keyed AS (
+    INSERT INTO {{s}}.idempotency_key (tenant, idem_key, job_id, fingerprint)
+    SELECT %(tenant)s, %(idem_key)s, %(job_id)s, %(fingerprint)s
+    WHERE %(idem_key)s::text IS NOT NULL
+    ON CONFLICT (tenant, idem_key) DO NOTHING
+    RETURNING job_id
+), created AS (
+    INSERT INTO {{s}}.job ({_COLUMNS})
+    SELECT
+        %(job_id)s, %(tenant)s, %(idem_key)s, %(queue)s, %(kind)s, %(job_class)s,
+        CASE WHEN %(available_at)s::timestamptz > statement_timestamp()
+             THEN 'scheduled' ELSE 'queued' END,
+        %(max_attempts)s,
+        coalesce(%(available_at)s::timestamptz, statement_timestamp()),
+        %(parent_id)s, %(pages)s::int[]
+    WHERE %(idem_key)s::text IS NULL OR EXISTS (SELECT FROM keyed)
+    RETURNING id, status, created_at, available_at
+), stored AS (
+    INSERT INTO {{s}}.payload (job_id, content_type, data)
+    SELECT created.id, %(content_type)s, %(payload)s
+    FROM created
+)
+SELECT id, status, created_at, available_at FROM created
+"""
+
+# The same for many. Keys are inserted in one order, so that two creators of the same
+# keys wait for each other instead of deadlocking.
+CREATE_JOBS = f"""
+WITH asked AS MATERIALIZED (
+    SELECT *
+    FROM unnest(
+        %(job_ids)s::text[], %(tenants)s::text[], %(idem_keys)s::text[],
+        %(fingerprints)s::bytea[], %(queues)s::text[], %(kinds)s::text[],
+        %(job_classes)s::text[], %(max_attempts)s::int[],
+        %(available_at)s::timestamptz[], %(parent_ids)s::text[], %(pages)s::text[],
+        %(content_types)s::text[], %(payloads)s::bytea[]
+    ) AS asked (
+        id, tenant, idem_key, fingerprint, queue, kind, job_class, max_attempts,
+        available_at, parent_id, pages, content_type, data
+    )
+), keyed AS (
+    INSERT INTO {{s}}.idempotency_key (tenant, idem_key, job_id, fingerprint)
+    SELECT tenant, idem_key, id, fingerprint
+    FROM asked
+    WHERE idem_key IS NOT NULL
+    ORDER BY tenant COLLATE "C", idem_key COLLATE "C", id COLLATE "C"
+    ON CONFLICT (tenant, idem_key) DO NOTHING
+    RETURNING job_id
+), created AS (
+    INSERT INTO {{s}}.job ({_COLUMNS})
+    SELECT
+        id, tenant, idem_key, queue, kind, job_class,
+        CASE WHEN available_at > statement_timestamp()
+             THEN 'scheduled' ELSE 'queued' END,
+        max_attempts, coalesce(available_at, statement_timestamp()),
+        parent_id, pages::int[]
+    FROM asked
+    WHERE idem_key IS NULL OR id IN (SELECT job_id FROM keyed)
+    RETURNING id, status, created_at, available_at
+), stored AS (
+    INSERT INTO {{s}}.payload (job_id, content_type, data)
+    SELECT asked.id, asked.content_type, asked.data
+    FROM asked JOIN created USING (id)
+)
+SELECT id, status, created_at, available_at FROM created
+"""
+
+# What holds these keys. Index: idempotency_key_pkey, then job_pkey.
+FIND_BY_KEY = f"""
+SELECT asked.place, held.fingerprint, held.job_id, {JOB_COLUMNS}
+FROM unnest(%(tenants)s::text[], %(idem_keys)s::text[])
+    WITH ORDINALITY AS asked (tenant, idem_key, place)
+CROSS JOIN LATERAL (
+    SELECT * FROM {{s}}.idempotency_key AS key
+    WHERE key.tenant = asked.tenant AND key.idem_key = asked.idem_key
+) AS held
+LEFT JOIN LATERAL (
+    SELECT * FROM {{s}}.job WHERE job.id = held.job_id
+) AS job ON true
+"""
+
+FIND_BY_ID = f"SELECT {JOB_COLUMNS} FROM {{s}}.job WHERE id = ANY(%(job_ids)s::text[])"
+
+# Parents that are to get children: held so that they cannot end meanwhile.
+# Locks: the rows, against writers, not against the key shares of foreign keys.
+LOCK_PARENTS = """
+SELECT id, tenant, status FROM {s}.job
+WHERE id = ANY(%(parent_ids)s::text[])
+ORDER BY id
+FOR NO KEY UPDATE
+"""
+
+GROW_PARENTS = """
+UPDATE {s}.job
+SET children_total = children_total + grown.children,
+    children_open = children_open + grown.children,
+    updated_at = statement_timestamp()
+FROM unnest(%(parent_ids)s::text[], %(children)s::int[]) AS grown (id, children)
+WHERE job.id = grown.id
+"""

@@ -1,0 +1,385 @@
+"""
+`PostgresStore`: the synchronous store. What the verbs promise: `jobstore.store.Store`.
+"""
+
+import builtins
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from sqlalchemy import URL, Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session as OrmSession
+
+from jobstore.errors import JobNotFound, JobstoreError, LeaseLost
+from jobstore.lifecycle import TERMINAL, JobClass, JobStatus
+from jobstore.model import (
+    Attempt,
+    ChildFailure,
+    Claim,
+    Completed,
+    Created,
+    Failed,
+    Heartbeat,
+    Job,
+    Lease,
+    NewJob,
+    Outcome,
+    Payload,
+    QueueStats,
+    Reclaimed,
+    Released,
+    Snoozed,
+)
+from jobstore.postgres.core import Core, Tries, only_completions
+from jobstore.postgres.engine import Limits
+from jobstore.postgres.engine import engine as make_engine
+from jobstore.postgres.enlisted import Enlisted
+from jobstore.postgres.operations.upkeep import OLDEST, Cursor
+from jobstore.postgres.session import Call
+from jobstore.retry import RetryPolicy
+from jobstore.store import DEFAULT_MAX_PAYLOAD_BYTES
+
+__all__ = ["PostgresStore"]
+
+T = TypeVar("T")
+
+
+class PostgresStore:
+    """
+    A durable job store in PostgreSQL.
+
+    Safe to share between threads, and to use in a forked child: it drops the
+    connections it had and makes its own.
+
+    Args:
+        target: A DSN, or an engine of yours (for psycopg 3). On your engine each verb
+            is a transaction of its own at READ COMMITTED, whatever the engine's
+            setting; with a DSN most verbs are a single statement, which is faster.
+        schema: Where the tables are; any legal name.
+        retry: How long a failed job waits for its next attempt.
+        max_payload_bytes: Largest payload or result, up to about 1 GB.
+        limits: How long the parts of a call may take.
+        pool_size: Most connections at once; for a DSN only. A worker needs one for
+            each of its loops, four, beside what handlers use.
+        through_pooler: The DSN leads to a pooler in transaction mode: nothing is
+            prepared or set for a session.
+
+    Raises:
+        InvalidInput: An argument does not fit. No connection is made here.
+    """
+
+    def __init__(
+        self,
+        target: str | URL | Engine,
+        *,
+        schema: str = "jobstore",
+        retry: RetryPolicy = RetryPolicy(),
+        max_payload_bytes: int = DEFAULT_MAX_PAYLOAD_BYTES,
+        limits: Limits = Limits(),
+        pool_size: int = 10,
+        through_pooler: bool = False,
+    ) -> None:
+        self._owns_engine = not isinstance(target, Engine)
+        self._core = Core(
+            schema=schema,
+            retry=retry,
+            max_payload_bytes=max_payload_bytes,
+            limits=limits,
+            sets_limits=not self._owns_engine or through_pooler,
+        )
+        self._engine = (
+            target
+            if isinstance(target, Engine)
+            else make_engine(
+                target,
+                limits=limits,
+                pool_size=pool_size,
+                through_pooler=through_pooler,
+            )
+        )
+        # One pool, two ways to use its connections.
+        self._statements = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._transactions = self._engine.execution_options(
+            isolation_level="READ COMMITTED"
+        )
+        self._calls = self._core.calls
+
+    def within(self, transaction: Connection | OrmSession) -> Enlisted:
+        """
+        Lend the submitting and finishing verbs to a transaction of yours.
+
+        What they do is committed, or rolled back, with your own rows. Each runs in
+        a savepoint: an error it raises (a lost lease, a strict conflict) leaves your
+        transaction usable. It is bounded by the store's lock timeout.
+
+        Raises:
+            InvalidInput: The connection is in autocommit mode; there is no
+                transaction to be part of.
+        """
+        return Enlisted(self._core, transaction)
+
+    # -- submit ----------------------------------------------------------------
+
+    def create(
+        self, new: NewJob, *, strict: bool = False, job_id: str | None = None
+    ) -> Created:
+        """See `Creator.create`."""
+        return self._run(self._calls.create(new, strict=strict, job_id=job_id))
+
+    def create_many(
+        self, new: Sequence[NewJob], *, strict: bool = False
+    ) -> list[Created]:
+        """See `Creator.create_many`."""
+        return self._run(self._calls.create_many(new, strict=strict))
+
+    def fan_out(
+        self,
+        lease: Lease,
+        children: Sequence[NewJob],
+        *,
+        on_child_failure: ChildFailure = ChildFailure.RESUME,
+    ) -> list[Created]:
+        """See `Finisher.fan_out`."""
+        return self._run(
+            self._calls.fan_out(lease, children, on_child_failure=on_child_failure)
+        )
+
+    # -- finish ----------------------------------------------------------------
+
+    def set_result(self, lease: Lease, outcome: Outcome) -> JobStatus:
+        """See `Finisher.set_result`."""
+        answer = self.set_results([(lease, outcome)])[0]
+        if isinstance(answer, JobstoreError):
+            raise answer
+        return answer
+
+    def complete(self, lease: Lease, result: bytes | None = None) -> JobStatus:
+        """See `Finisher.complete`."""
+        return self.set_result(lease, Completed(result))
+
+    def fail(
+        self,
+        lease: Lease,
+        *,
+        error_code: str,
+        error_message: str = "",
+        final: bool = False,
+        retry_in: timedelta | None = None,
+    ) -> JobStatus:
+        """See `Finisher.fail`."""
+        return self.set_result(
+            lease, Failed(error_code, error_message, final, retry_in)
+        )
+
+    def release(self, lease: Lease) -> JobStatus:
+        """See `Finisher.release`."""
+        return self.set_result(lease, Released())
+
+    def snooze(self, lease: Lease, delay: timedelta) -> JobStatus:
+        """See `Finisher.snooze`."""
+        return self.set_result(lease, Snoozed(delay))
+
+    def set_results(
+        self, outcomes: Sequence[tuple[Lease, Outcome]]
+    ) -> list[JobStatus | LeaseLost | JobNotFound]:
+        """See `Finisher.set_results`."""
+        endings = self._calls.check_endings(outcomes)
+        if not endings:
+            return []
+        written: set[tuple[str, int]] = set()
+        if plain := only_completions(endings):
+            written = self._run(self._calls.complete_orphans(plain))
+        if len(written) == len(endings):
+            return [JobStatus.COMPLETED] * len(endings)
+        rest = [end for end in endings if end[0].token not in written]
+        others = self._run(self._calls.set_results(rest))
+        answers = iter(others)
+        return [
+            JobStatus.COMPLETED if end[0].token in written else next(answers)
+            for end in endings
+        ]
+
+    # -- read ------------------------------------------------------------------
+
+    def get(self, job_id: str) -> Job:
+        """See `Store.get`."""
+        return self._run(self._calls.get(job_id))
+
+    def payload(self, job_id: str) -> Payload:
+        """See `Store.payload`."""
+        return self._run(self._calls.payload(job_id))
+
+    def list_children(
+        self,
+        parent_id: str,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        with_result: bool = True,
+    ) -> list[Job]:
+        """See `Store.list_children`."""
+        return self._run(
+            self._calls.list_children(
+                parent_id, after=after, limit=limit, with_result=with_result
+            )
+        )
+
+    def attempts(self, job_id: str) -> list[Attempt]:
+        """See `Store.attempts`."""
+        return self._run(self._calls.attempts(job_id))
+
+    def stats(self, *, window: timedelta = timedelta(minutes=5)) -> list[QueueStats]:
+        """See `Store.stats`."""
+        return self._run(self._calls.stats(window))
+
+    def list(
+        self,
+        *,
+        tenant: str | None = None,
+        queue: str | None = None,
+        kind: str | None = None,
+        job_class: JobClass | None = None,
+        status: JobStatus | Iterable[JobStatus] | None = None,
+        worker: str | None = None,
+        error_code: str | None = None,
+        idem_key: str | None = None,
+        after: str | None = None,
+        oldest_first: bool = False,
+        limit: int = 100,
+        with_result: bool = True,
+    ) -> builtins.list[Job]:
+        """See `Store.list`."""
+        return self._run(
+            self._calls.list_jobs(
+                tenant=tenant,
+                queue=queue,
+                kind=kind,
+                job_class=job_class,
+                status=status,
+                worker=worker,
+                error_code=error_code,
+                idem_key=idem_key,
+                after=after,
+                oldest_first=oldest_first,
+                limit=limit,
+                with_result=with_result,
+            )
+        )
+
+    # -- claim -----------------------------------------------------------------
+
+    def claim_next(
+        self,
+        *,
+        queue: str = "default",
+        job_class: JobClass | None = None,
+        worker: str | None = None,
+        lease: timedelta | None = None,
+    ) -> Claim | None:
+        """See `Store.claim_next`."""
+        claims = self.claim(
+            1, queue=queue, job_class=job_class, worker=worker, lease=lease
+        )
+        return claims[0] if claims else None
+
+    def claim(
+        self,
+        limit: int,
+        *,
+        queue: str = "default",
+        job_class: JobClass | None = None,
+        worker: str | None = None,
+        lease: timedelta | None = None,
+    ) -> builtins.list[Claim]:
+        """See `Store.claim`."""
+        return self._run(
+            self._calls.claim(
+                limit, queue=queue, job_class=job_class, worker=worker, lease=lease
+            )
+        )
+
+    def heartbeat(self, leases: Sequence[Lease]) -> Heartbeat:
+        """See `Store.heartbeat`."""
+        return self._run(self._calls.heartbeat(leases))
+
+    # -- upkeep ----------------------------------------------------------------
+
+    def promote_due(self, *, limit: int = 1000) -> int:
+        """See `Store.promote_due`."""
+        return self._run(self._calls.promote_due(limit))
+
+    def reclaim_stale(
+        self, visibility_timeout: timedelta, *, limit: int = 1000
+    ) -> Reclaimed:
+        """See `Store.reclaim_stale`."""
+        call = self._calls.reclaim_stale(visibility_timeout, limit)
+        total = batch = self._run(call)
+        while batch.requeued + batch.failed >= limit:
+            batch = self._run(call)
+            total += batch
+        return total
+
+    def repair_families(self, *, limit: int = 1000) -> int:
+        """See `Store.repair_families`."""
+        return self._run(self._calls.repair_families(limit))
+
+    def prune(
+        self,
+        older_than: timedelta,
+        *,
+        status: Iterable[JobStatus] = TERMINAL,
+        limit: int = 1000,
+    ) -> int:
+        """See `Store.prune`."""
+        statuses = tuple(status)
+        total = 0
+        after: Cursor | None = OLDEST
+        while after is not None:
+            deleted, after = self._run(
+                self._calls.prune(older_than, statuses, limit, after)
+            )
+            total += deleted
+        return total
+
+    # -- operate ---------------------------------------------------------------
+
+    def update_status(self, job_id: str, fn: Callable[[Job], Job]) -> Job:
+        """See `Store.update_status`."""
+        return self._run(self._calls.update_status(job_id, fn))
+
+    def cancel(self, job_id: str, *, reason: str = "") -> Job:
+        """See `Store.cancel`."""
+        return self._run(self._calls.cancel(job_id, reason))
+
+    def requeue(self, job_id: str) -> Job:
+        """See `Store.requeue`."""
+        return self._run(self._calls.requeue(job_id))
+
+    def close(self) -> None:
+        """See `Store.close`. An engine that was handed in is left alone."""
+        if self._owns_engine:
+            self._engine.dispose()
+
+    def _run(self, call: Call[T]) -> T:
+        """
+        Run *call* on a connection, in its own transaction if it needs one.
+        """
+        engine = (
+            self._transactions
+            if call.transaction or self._core.sets_limits
+            else self._statements
+        )
+        tries = Tries(call)
+        while True:
+            try:
+                with engine.begin() as connection:
+                    return self._core.run(connection, call, tries)
+            except SQLAlchemyError as error:
+                verdict = tries.failed(error)
+            # Outside the handler: the driver's error, which may quote a row, does
+            # not travel along as context.
+            if isinstance(verdict, JobstoreError):
+                raise verdict
+            time.sleep(verdict)
