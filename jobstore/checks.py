@@ -8,7 +8,7 @@ here is what only a verb knows.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from jobstore.errors import InvalidInput
 from jobstore.lifecycle import TERMINAL, JobClass, JobStatus, check_transition

@@ -35,12 +35,13 @@ from jobstore.model import (
     Released,
     Snoozed,
 )
-from jobstore.postgres.core import Core, Tries, only_completions
+from jobstore.postgres.core import Core, Tries, only_completions, queues_to_wake
 from jobstore.postgres.engine import Limits
 from jobstore.postgres.engine import async_engine as make_engine
 from jobstore.postgres.enlisted import AsyncEnlisted
 from jobstore.postgres.operations.upkeep import OLDEST, Cursor
 from jobstore.postgres.session import Call
+from jobstore.postgres.store import PostgresStore
 from jobstore.retry import RetryPolicy
 from jobstore.store import DEFAULT_MAX_PAYLOAD_BYTES
 
@@ -67,6 +68,7 @@ class AsyncPostgresStore:
         limits: Limits = Limits(),
         pool_size: int = 10,
         through_pooler: bool = False,
+        wake_ups: bool = True,
     ) -> None:
         self._owns_engine = not isinstance(target, AsyncEngine)
         self._core = Core(
@@ -92,6 +94,18 @@ class AsyncPostgresStore:
             isolation_level="READ COMMITTED"
         )
         self._calls = self._core.calls
+        # Threads, and with them connections, are made only when they are needed.
+        self.blocking = PostgresStore(
+            self._engine.url,
+            schema=schema,
+            retry=retry,
+            max_payload_bytes=max_payload_bytes,
+            limits=limits,
+            pool_size=pool_size,
+            through_pooler=through_pooler,
+            wake_ups=wake_ups,
+        )
+        """A synchronous store on the same database, as the worker uses it."""
 
     def within(self, transaction: AsyncConnection | AsyncSession) -> AsyncEnlisted:
         """
@@ -99,19 +113,28 @@ class AsyncPostgresStore:
         """
         return AsyncEnlisted(self._core, transaction)
 
+    def wake(self, *queues: str) -> None:
+        """See `PostgresStore.wake`; never blocks."""
+        self.blocking.wake(*queues)
+
     # -- submit ----------------------------------------------------------------
 
     async def create(
         self, new: NewJob, *, strict: bool = False, job_id: str | None = None
     ) -> Created:
         """See `Creator.create`."""
-        return await self._run(self._calls.create(new, strict=strict, job_id=job_id))
+        call = self._calls.create(new, strict=strict, job_id=job_id)
+        created = await self._run(call)
+        self.wake(*queues_to_wake([created]))
+        return created
 
     async def create_many(
         self, new: Sequence[NewJob], *, strict: bool = False
     ) -> list[Created]:
         """See `Creator.create_many`."""
-        return await self._run(self._calls.create_many(new, strict=strict))
+        created = await self._run(self._calls.create_many(new, strict=strict))
+        self.wake(*queues_to_wake(created))
+        return created
 
     async def fan_out(
         self,
@@ -121,9 +144,11 @@ class AsyncPostgresStore:
         on_child_failure: ChildFailure = ChildFailure.RESUME,
     ) -> list[Created]:
         """See `Finisher.fan_out`."""
-        return await self._run(
+        created = await self._run(
             self._calls.fan_out(lease, children, on_child_failure=on_child_failure)
         )
+        self.wake(*queues_to_wake(created))
+        return created
 
     # -- finish ----------------------------------------------------------------
 
@@ -336,10 +361,13 @@ class AsyncPostgresStore:
 
     async def requeue(self, job_id: str) -> Job:
         """See `Store.requeue`."""
-        return await self._run(self._calls.requeue(job_id))
+        job = await self._run(self._calls.requeue(job_id))
+        self.wake(job.queue)
+        return job
 
     async def close(self) -> None:
         """See `Store.close`. An engine that was handed in is left alone."""
+        await asyncio.to_thread(self.blocking.close)
         if self._owns_engine:
             await self._engine.dispose()
 

@@ -3,23 +3,25 @@ What all ways to run a verb share: settings, calls, and what to do when one fail
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobstore.errors import JobstoreError, OutcomeUnknown, StoreUnavailable
-from jobstore.model import Completed, Lease, Outcome, check_count
+from jobstore.lifecycle import JobStatus
+from jobstore.model import Completed, Created, Lease, Outcome, check_count
 from jobstore.postgres.calls import Calls
 from jobstore.postgres.engine import Limits
+from jobstore.postgres.notify import channel_of
 from jobstore.postgres.operations.claim import ClaimHints
 from jobstore.postgres.schema import Schema
 from jobstore.postgres.session import Call, Rules, Session
 from jobstore.postgres.translate import is_cut, may_repeat_at_once, translate
 from jobstore.retry import RetryPolicy
 
-__all__ = ["Core", "Tries", "only_completions"]
+__all__ = ["Core", "Tries", "only_completions", "queues_to_wake"]
 
 T = TypeVar("T")
 
@@ -53,6 +55,7 @@ class Core:
             schema=Schema(schema), retry=retry, max_payload_bytes=max_payload_bytes
         )
         self.calls = Calls(self.rules, ClaimHints())
+        self.channel = channel_of(self.rules.schema)
         self.limits = limits
         self.sets_limits = sets_limits
         """The connections' sessions don't carry the limits: each transaction does."""
@@ -119,3 +122,14 @@ def only_completions(
         if isinstance(outcome, Completed) and not lease.is_child
     ]
     return plain if len(plain) == len(endings) else []
+
+
+def queues_to_wake(created: Iterable[Created]) -> set[str]:
+    """
+    Name the queues in which there is now more to claim.
+    """
+    return {
+        one.job.queue
+        for one in created
+        if one.created and one.job.status is JobStatus.QUEUED
+    }

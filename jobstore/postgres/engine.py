@@ -84,7 +84,9 @@ def engine(
     Make a synchronous engine for *dsn*.
     """
     url = engine_url(dsn)
-    made = create_engine(url, **_options(url, limits, pool_size, through_pooler))
+    made = create_engine(
+        url, **_options(url, limits, pool_size, through_pooler=through_pooler)
+    )
     _forget_after_fork(made)
     return made
 
@@ -96,13 +98,15 @@ def async_engine(
     Make an asynchronous engine for *dsn*.
     """
     url = engine_url(dsn)
-    made = create_async_engine(url, **_options(url, limits, pool_size, through_pooler))
+    made = create_async_engine(
+        url, **_options(url, limits, pool_size, through_pooler=through_pooler)
+    )
     _forget_after_fork(made.sync_engine)
     return made
 
 
 def _options(
-    url: URL, limits: Limits, pool_size: int, through_pooler: bool
+    url: URL, limits: Limits, pool_size: int, *, through_pooler: bool
 ) -> dict[str, Any]:
     connect: dict[str, Any] = {
         "application_name": "jobstore",

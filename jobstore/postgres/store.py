@@ -6,6 +6,7 @@ import builtins
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import URL, Connection, Engine
@@ -32,10 +33,11 @@ from jobstore.model import (
     Released,
     Snoozed,
 )
-from jobstore.postgres.core import Core, Tries, only_completions
+from jobstore.postgres.core import Core, Tries, only_completions, queues_to_wake
 from jobstore.postgres.engine import Limits
 from jobstore.postgres.engine import engine as make_engine
 from jobstore.postgres.enlisted import Enlisted
+from jobstore.postgres.notify import Listener, Notifier, own_connection
 from jobstore.postgres.operations.upkeep import OLDEST, Cursor
 from jobstore.postgres.session import Call
 from jobstore.retry import RetryPolicy
@@ -65,6 +67,8 @@ class PostgresStore:
             each of its loops, four, beside what handlers use.
         through_pooler: The DSN leads to a pooler in transaction mode: nothing is
             prepared or set for a session.
+        wake_ups: Tell idle workers of new jobs, by a NOTIFY after the commit.
+            Without, or where it can't be sent, they find them by polling.
 
     Raises:
         InvalidInput: An argument does not fit. No connection is made here.
@@ -80,6 +84,7 @@ class PostgresStore:
         limits: Limits = Limits(),
         pool_size: int = 10,
         through_pooler: bool = False,
+        wake_ups: bool = True,
     ) -> None:
         self._owns_engine = not isinstance(target, Engine)
         self._core = Core(
@@ -105,6 +110,10 @@ class PostgresStore:
             isolation_level="READ COMMITTED"
         )
         self._calls = self._core.calls
+        self._connect = partial(own_connection, self._statements)
+        self._notifier = (
+            Notifier(self._connect, self._core.channel) if wake_ups else None
+        )
 
     def within(self, transaction: Connection | OrmSession) -> Enlisted:
         """
@@ -112,7 +121,8 @@ class PostgresStore:
 
         What they do is committed, or rolled back, with your own rows. Each runs in
         a savepoint: an error it raises (a lost lease, a strict conflict) leaves your
-        transaction usable. It is bounded by the store's lock timeout.
+        transaction usable. It is bounded by the store's lock timeout. Workers find
+        the jobs by polling; call `wake` after your commit if it should be sooner.
 
         Raises:
             InvalidInput: The connection is in autocommit mode; there is no
@@ -120,19 +130,40 @@ class PostgresStore:
         """
         return Enlisted(self._core, transaction)
 
+    def wake(self, *queues: str) -> None:
+        """
+        Tell idle workers that *queues* have work. A hint; returns at once.
+        """
+        if self._notifier is not None:
+            for queue in queues:
+                self._notifier.wake(queue)
+
+    def listen(self, callback: Callable[[str | None], None]) -> Listener:
+        """
+        Call *callback* for each wake-up, with the queue, or None for all of them.
+
+        It is called from a thread of the listener's own; close the listener to end
+        it. Takes a connection outside the pool, which must not lead through a pooler.
+        """
+        return Listener(self._connect, self._core.channel, callback)
+
     # -- submit ----------------------------------------------------------------
 
     def create(
         self, new: NewJob, *, strict: bool = False, job_id: str | None = None
     ) -> Created:
         """See `Creator.create`."""
-        return self._run(self._calls.create(new, strict=strict, job_id=job_id))
+        created = self._run(self._calls.create(new, strict=strict, job_id=job_id))
+        self.wake(*queues_to_wake([created]))
+        return created
 
     def create_many(
         self, new: Sequence[NewJob], *, strict: bool = False
     ) -> list[Created]:
         """See `Creator.create_many`."""
-        return self._run(self._calls.create_many(new, strict=strict))
+        created = self._run(self._calls.create_many(new, strict=strict))
+        self.wake(*queues_to_wake(created))
+        return created
 
     def fan_out(
         self,
@@ -142,9 +173,11 @@ class PostgresStore:
         on_child_failure: ChildFailure = ChildFailure.RESUME,
     ) -> list[Created]:
         """See `Finisher.fan_out`."""
-        return self._run(
+        created = self._run(
             self._calls.fan_out(lease, children, on_child_failure=on_child_failure)
         )
+        self.wake(*queues_to_wake(created))
+        return created
 
     # -- finish ----------------------------------------------------------------
 
@@ -355,10 +388,14 @@ class PostgresStore:
 
     def requeue(self, job_id: str) -> Job:
         """See `Store.requeue`."""
-        return self._run(self._calls.requeue(job_id))
+        job = self._run(self._calls.requeue(job_id))
+        self.wake(job.queue)
+        return job
 
     def close(self) -> None:
         """See `Store.close`. An engine that was handed in is left alone."""
+        if self._notifier is not None:
+            self._notifier.close()
         if self._owns_engine:
             self._engine.dispose()
 

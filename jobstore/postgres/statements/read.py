@@ -90,7 +90,7 @@ def list_jobs(
         words = ", ".join(f"'{status}'" for status in statuses)
         conditions.append(f"status IN ({words})")
     return f"""
-        SELECT {_columns(with_result)} FROM {{s}}.job
+        SELECT {_columns(with_result=with_result)} FROM {{s}}.job
         WHERE {" AND ".join(conditions)}
         ORDER BY id {direction}
         LIMIT %(limit)s
@@ -102,7 +102,7 @@ def list_children(*, with_result: bool) -> str:
     Build the listing of one parent's children. Index: job_parent_idx.
     """
     return f"""
-        SELECT {_columns(with_result)} FROM {{s}}.job
+        SELECT {_columns(with_result=with_result)} FROM {{s}}.job
         WHERE parent_id = %(parent_id)s
           AND (%(after)s::text IS NULL OR (created_at, id) > (
               SELECT created_at, id FROM {{s}}.job WHERE id = %(after)s
@@ -112,5 +112,5 @@ def list_children(*, with_result: bool) -> str:
     """
 
 
-def _columns(with_result: bool) -> str:
+def _columns(*, with_result: bool) -> str:
     return JOB_COLUMNS if with_result else JOB_COLUMNS_WITHOUT_RESULT

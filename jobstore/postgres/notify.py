@@ -1,0 +1,226 @@
+"""
+Wake-ups by LISTEN and NOTIFY: a hint that a queue has work, never a promise.
+
+Polling alone finds every job; this only makes it sooner. NOTIFY inside the creating
+transaction would take a lock that all notifying commits of the server share, so it is
+sent after the commit, from a connection of its own, and once for any number of jobs
+that were created in the meantime. The channel belongs to the schema; the message is
+the name of the queue.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import random
+import threading
+from collections.abc import Callable
+from typing import TypeAlias
+
+import psycopg
+from sqlalchemy import Engine, PoolProxiedConnection
+from sqlalchemy.exc import SQLAlchemyError
+
+from jobstore.postgres.schema import Schema
+
+__all__ = ["Connect", "Listener", "Notifier", "channel_of", "own_connection"]
+
+Connect: TypeAlias = Callable[[], PoolProxiedConnection]
+
+_log = logging.getLogger("jobstore.notify")
+
+# Jobs created within this time of each other share one NOTIFY.
+_COALESCE_SECONDS = 0.01
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 30.0
+# A connection that died without a word is found out within this time.
+_QUIET_SECONDS = 20.0
+_SELF_TEST_SECONDS = 5.0
+_SELF_TEST = "\x01jobstore-self-test"
+
+_LONGEST_CHANNEL = 63
+
+
+def channel_of(schema: Schema) -> str:
+    """
+    Name the channel of *schema*; different schemas never share one.
+    """
+    name = f"jobstore:{schema.name}"
+    if len(name.encode()) <= _LONGEST_CHANNEL:
+        return name
+    # PostgreSQL refuses longer names; this one can't be mistaken for a short one.
+    return f"jobstore#{hashlib.sha256(schema.name.encode()).hexdigest()[:40]}"
+
+
+def own_connection(engine: Engine) -> PoolProxiedConnection:
+    """
+    Make a connection the way *engine* does, and keep it out of its pool.
+    """
+    connection = engine.raw_connection()
+    connection.detach()
+    _driver(connection).autocommit = True
+    return connection
+
+
+class Notifier:
+    """
+    Sends wake-ups from a thread of its own; never blocks and never raises.
+
+    A wake-up that can't be sent is dropped: workers poll.
+    """
+
+    def __init__(self, connect: Connect, channel: str) -> None:
+        self._connect = connect
+        self._channel = channel
+        self._condition = threading.Condition()
+        self._queues: set[str] = set()
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+        self._closed = False
+
+    def wake(self, queue: str) -> None:
+        """
+        Have the workers of *queue* look for work.
+        """
+        if self._pid != os.getpid():
+            self._start_over()
+        with self._condition:
+            if self._closed:
+                return
+            self._queues.add(queue)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="jobstore-notify", daemon=True
+                )
+                self._thread.start()
+            self._condition.notify()
+
+    def close(self) -> None:
+        """
+        Stop, after what is waiting was sent. Twice is fine.
+        """
+        with self._condition:
+            self._closed = True
+            thread, self._thread = self._thread, None
+            self._condition.notify()
+        if thread is not None and self._pid == os.getpid():
+            thread.join(timeout=_SELF_TEST_SECONDS)
+
+    def _start_over(self) -> None:
+        # After a fork the thread is gone and the lock may be held by it.
+        self._condition = threading.Condition()
+        self._queues = set()
+        self._thread = None
+        self._pid = os.getpid()
+
+    def _run(self) -> None:
+        connection: PoolProxiedConnection | None = None
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            with self._condition:
+                while not self._queues and not self._closed:
+                    self._condition.wait()
+                queues, self._queues = self._queues, set()
+                if self._closed and not queues:
+                    break
+            try:
+                connection = connection or self._connect()
+                _driver(connection).execute(
+                    "SELECT pg_notify(%s, queue) FROM unnest(%s::text[]) AS queue",
+                    (self._channel, sorted(queues)),
+                )
+                pause = _FIRST_PAUSE_SECONDS
+                gap = _COALESCE_SECONDS
+            except (psycopg.Error, SQLAlchemyError, OSError) as error:
+                _log.debug("wake-up not sent: %s", type(error).__name__)
+                _drop(connection)
+                connection = None
+                gap = pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            with self._condition:
+                self._condition.wait_for(lambda: self._closed, timeout=gap)
+        _drop(connection)
+
+
+class Listener:
+    """
+    Calls back for each wake-up of a schema, from a thread of its own.
+
+    It reconnects by itself, with capped backoff, and calls back with None after each
+    reconnect, since wake-ups may have been missed: then look at every queue.
+    """
+
+    def __init__(
+        self, connect: Connect, channel: str, callback: Callable[[str | None], None]
+    ) -> None:
+        self._connect = connect
+        self._channel = channel
+        self._callback = callback
+        self._closed = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="jobstore-listen", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """
+        Stop listening. Twice is fine.
+        """
+        self._closed.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=_SELF_TEST_SECONDS)
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._closed.is_set():
+            connection: PoolProxiedConnection | None = None
+            try:
+                connection = self._connect()
+                self._listen(_driver(connection))
+                pause = _FIRST_PAUSE_SECONDS
+            except (psycopg.Error, SQLAlchemyError, OSError) as error:
+                _log.debug("listening broke off: %s", type(error).__name__)
+            finally:
+                _drop(connection)
+            self._closed.wait(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _listen(self, connection: psycopg.Connection) -> None:
+        name = self._channel.replace('"', '""')
+        connection.execute(f'LISTEN "{name}"'.encode())
+        self._callback(None)
+        # Behind a pooler in transaction mode LISTEN succeeds and nothing ever comes.
+        # The message is this listener's own, and tells the two apart.
+        connection.execute("SELECT pg_notify(%s, %s)", (self._channel, _SELF_TEST))
+        heard_itself = False
+        waited = 0.0
+        while not self._closed.is_set():
+            for notify in connection.notifies(timeout=1.0, stop_after=1):
+                if notify.payload == _SELF_TEST:
+                    heard_itself = True
+                else:
+                    self._callback(notify.payload)
+                waited = 0.0
+                break
+            else:
+                waited += 1.0
+            if waited >= _SELF_TEST_SECONDS and not heard_itself:
+                heard_itself = True
+                _log.warning(
+                    "wake-ups don't arrive (a pooler in transaction mode?); "
+                    "jobs are found by polling"
+                )
+            if waited >= _QUIET_SECONDS:
+                connection.execute("SELECT 1")
+                waited = 0.0
+
+
+def _driver(connection: PoolProxiedConnection) -> psycopg.Connection:
+    driver: object = connection.dbapi_connection
+    assert isinstance(driver, psycopg.Connection), "jobstore speaks through psycopg 3"
+    return driver
+
+
+def _drop(connection: PoolProxiedConnection | None) -> None:
+    if connection is not None:
+        with contextlib.suppress(psycopg.Error, SQLAlchemyError, OSError):
+            connection.close()
