@@ -35,7 +35,7 @@ from jobstore.model import (
     Released,
     Snoozed,
 )
-from jobstore.postgres.core import Core, Tries, only_completions, queues_to_wake
+from jobstore.postgres.core import Core, Tries, only_completions
 from jobstore.postgres.engine import Limits
 from jobstore.postgres.engine import async_engine as make_engine
 from jobstore.postgres.enlisted import AsyncEnlisted
@@ -123,18 +123,13 @@ class AsyncPostgresStore:
         self, new: NewJob, *, strict: bool = False, job_id: str | None = None
     ) -> Created:
         """See `Creator.create`."""
-        call = self._calls.create(new, strict=strict, job_id=job_id)
-        created = await self._run(call)
-        self.wake(*queues_to_wake([created]))
-        return created
+        return await self._run(self._calls.create(new, strict=strict, job_id=job_id))
 
     async def create_many(
         self, new: Sequence[NewJob], *, strict: bool = False
     ) -> list[Created]:
         """See `Creator.create_many`."""
-        created = await self._run(self._calls.create_many(new, strict=strict))
-        self.wake(*queues_to_wake(created))
-        return created
+        return await self._run(self._calls.create_many(new, strict=strict))
 
     async def fan_out(
         self,
@@ -144,11 +139,9 @@ class AsyncPostgresStore:
         on_child_failure: ChildFailure = ChildFailure.RESUME,
     ) -> list[Created]:
         """See `Finisher.fan_out`."""
-        created = await self._run(
+        return await self._run(
             self._calls.fan_out(lease, children, on_child_failure=on_child_failure)
         )
-        self.wake(*queues_to_wake(created))
-        return created
 
     # -- finish ----------------------------------------------------------------
 
@@ -361,9 +354,7 @@ class AsyncPostgresStore:
 
     async def requeue(self, job_id: str) -> Job:
         """See `Store.requeue`."""
-        job = await self._run(self._calls.requeue(job_id))
-        self.wake(job.queue)
-        return job
+        return await self._run(self._calls.requeue(job_id))
 
     async def close(self) -> None:
         """See `Store.close`. An engine that was handed in is left alone."""
@@ -384,9 +375,12 @@ class AsyncPostgresStore:
         while True:
             try:
                 async with engine.begin() as connection:
-                    return await connection.run_sync(self._core.run, call, tries)
+                    result = await connection.run_sync(self._core.run, call, tries)
             except SQLAlchemyError as error:
                 verdict = tries.failed(error)
+            else:
+                self.wake(*tries.queues_to_wake)
+                return result
             # As in the synchronous store: the driver's error does not travel along.
             if isinstance(verdict, JobstoreError):
                 raise verdict

@@ -44,9 +44,9 @@ class Calls:
     Makes a `Call` of each verb, for one store.
     """
 
-    def __init__(self, rules: Rules, hints: claiming.ClaimHints) -> None:
+    def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._hints = hints
+        self._promotion = claiming.Promotion()
 
     # -- submit ----------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class Calls:
     ) -> Call[list[Claim]]:
         run = partial(
             claiming.claim,
-            hints=self._hints,
+            promotion=self._promotion,
             limit=checks.check_limit(limit),
             queue=check_text("queue", queue),
             job_class=None if job_class is None else checks.check_job_class(job_class),

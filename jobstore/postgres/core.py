@@ -3,25 +3,24 @@ What all ways to run a verb share: settings, calls, and what to do when one fail
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from jobstore.errors import JobstoreError, OutcomeUnknown, StoreUnavailable
-from jobstore.lifecycle import JobStatus
-from jobstore.model import Completed, Created, Lease, Outcome, check_count
+from jobstore.model import Completed, Lease, Outcome, check_count
 from jobstore.postgres.calls import Calls
 from jobstore.postgres.engine import Limits
+from jobstore.postgres.floor import ClaimFloor
 from jobstore.postgres.notify import channel_of
-from jobstore.postgres.operations.claim import ClaimHints
 from jobstore.postgres.schema import Schema
 from jobstore.postgres.session import Call, Rules, Session
 from jobstore.postgres.translate import is_cut, may_repeat_at_once, translate
 from jobstore.retry import RetryPolicy
 
-__all__ = ["Core", "Tries", "only_completions", "queues_to_wake"]
+__all__ = ["Core", "Tries", "only_completions"]
 
 T = TypeVar("T")
 
@@ -54,7 +53,8 @@ class Core:
         self.rules = Rules(
             schema=Schema(schema), retry=retry, max_payload_bytes=max_payload_bytes
         )
-        self.calls = Calls(self.rules, ClaimHints())
+        self.calls = Calls(self.rules)
+        self.floor = ClaimFloor()
         self.channel = channel_of(self.rules.schema)
         self.limits = limits
         self.sets_limits = sets_limits
@@ -66,7 +66,12 @@ class Core:
         """
         if self.sets_limits:
             connection.exec_driver_sql(_SET_LIMITS, self.limits.settings())
-        return call.run(Session(connection, self.rules, tries.may_have_been_done))
+        session = Session(
+            connection, self.rules, self.floor, is_repeated=tries.may_have_been_done
+        )
+        result = call.run(session)
+        tries.queues_to_wake = session.queues_to_wake
+        return result
 
 
 class Tries:
@@ -85,6 +90,7 @@ class Tries:
         self._pause = _FIRST_PAUSE_SECONDS
         self._reconnected = False
         self.may_have_been_done = False
+        self.queues_to_wake: set[str] = set()
 
     def failed(self, error: SQLAlchemyError) -> float | JobstoreError:
         """
@@ -122,14 +128,3 @@ def only_completions(
         if isinstance(outcome, Completed) and not lease.is_child
     ]
     return plain if len(plain) == len(endings) else []
-
-
-def queues_to_wake(created: Iterable[Created]) -> set[str]:
-    """
-    Name the queues in which there is now more to claim.
-    """
-    return {
-        one.job.queue
-        for one in created
-        if one.created and one.job.status is JobStatus.QUEUED
-    }

@@ -224,7 +224,7 @@ def run_enlisted(connection: Connection, core: Core, call: Call[T]) -> T:
             # the caller had set is put back; an error's rollback does so by itself.
             limit = f"{core.limits.lock.total_seconds() * 1000:.0f}"
             before = connection.exec_driver_sql(_TIGHTEN, {"limit": limit}).scalar()
-            result = call.run(Session(connection, core.rules))
+            result = call.run(Session(connection, core.rules, core.floor))
             connection.exec_driver_sql(_LOOSEN, {"limit": before})
             return result
     except SQLAlchemyError as error:

@@ -75,12 +75,9 @@ class ClaimFloor:
             if used is NO_FLOOR:
                 self._refresh_at[queue] = time.monotonic() + _REFRESH_SECONDS
 
-    def forget(self, queue: str | None = None) -> None:
+    def forget(self, queue: str) -> None:
         """
-        Look at everything again: at *queue*, or at all.
+        Look at all of *queue* again.
         """
         with self._lock:
-            if queue is None:
-                self._floors.clear()
-            else:
-                self._floors.pop(queue, None)
+            self._floors.pop(queue, None)

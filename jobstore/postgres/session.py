@@ -3,11 +3,12 @@ What an operation works on: a connection, the schema, and the store's few rules.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection
 
+from jobstore.postgres.floor import ClaimFloor
 from jobstore.postgres.schema import Schema
 from jobstore.retry import RetryPolicy
 
@@ -35,8 +36,18 @@ class Session:
 
     connection: Connection
     rules: Rules
+    floor: ClaimFloor
     is_repeated: bool = False
     """An earlier try of the same call broke off; it may have been done."""
+    queues_to_wake: set[str] = field(default_factory=set)
+    """Queues in which this operation made more to claim; told after the commit."""
+
+    def queued(self, queue: str) -> None:
+        """
+        Note that a job was put back in line, perhaps far in front.
+        """
+        self.floor.forget(queue)
+        self.queues_to_wake.add(queue)
 
     def rows(self, statement: str, **parameters: Any) -> Sequence[Any]:
         """

@@ -33,7 +33,7 @@ from jobstore.model import (
     Released,
     Snoozed,
 )
-from jobstore.postgres.core import Core, Tries, only_completions, queues_to_wake
+from jobstore.postgres.core import Core, Tries, only_completions
 from jobstore.postgres.engine import Limits
 from jobstore.postgres.engine import engine as make_engine
 from jobstore.postgres.enlisted import Enlisted
@@ -153,17 +153,13 @@ class PostgresStore:
         self, new: NewJob, *, strict: bool = False, job_id: str | None = None
     ) -> Created:
         """See `Creator.create`."""
-        created = self._run(self._calls.create(new, strict=strict, job_id=job_id))
-        self.wake(*queues_to_wake([created]))
-        return created
+        return self._run(self._calls.create(new, strict=strict, job_id=job_id))
 
     def create_many(
         self, new: Sequence[NewJob], *, strict: bool = False
     ) -> list[Created]:
         """See `Creator.create_many`."""
-        created = self._run(self._calls.create_many(new, strict=strict))
-        self.wake(*queues_to_wake(created))
-        return created
+        return self._run(self._calls.create_many(new, strict=strict))
 
     def fan_out(
         self,
@@ -173,11 +169,9 @@ class PostgresStore:
         on_child_failure: ChildFailure = ChildFailure.RESUME,
     ) -> list[Created]:
         """See `Finisher.fan_out`."""
-        created = self._run(
+        return self._run(
             self._calls.fan_out(lease, children, on_child_failure=on_child_failure)
         )
-        self.wake(*queues_to_wake(created))
-        return created
 
     # -- finish ----------------------------------------------------------------
 
@@ -388,9 +382,7 @@ class PostgresStore:
 
     def requeue(self, job_id: str) -> Job:
         """See `Store.requeue`."""
-        job = self._run(self._calls.requeue(job_id))
-        self.wake(job.queue)
-        return job
+        return self._run(self._calls.requeue(job_id))
 
     def close(self) -> None:
         """See `Store.close`. An engine that was handed in is left alone."""
@@ -412,9 +404,12 @@ class PostgresStore:
         while True:
             try:
                 with engine.begin() as connection:
-                    return self._core.run(connection, call, tries)
+                    result = self._core.run(connection, call, tries)
             except SQLAlchemyError as error:
                 verdict = tries.failed(error)
+            else:
+                self.wake(*tries.queues_to_wake)
+                return result
             # Outside the handler: the driver's error, which may quote a row, does
             # not travel along as context.
             if isinstance(verdict, JobstoreError):

@@ -8,12 +8,12 @@ from datetime import timedelta
 
 from jobstore.lifecycle import JobClass
 from jobstore.model import Claim, Heartbeat, Job, Lease
-from jobstore.postgres.floor import NO_FLOOR, ClaimFloor, Floors
+from jobstore.postgres.floor import NO_FLOOR, Floors
 from jobstore.postgres.rows import to_job
 from jobstore.postgres.session import Session
 from jobstore.postgres.statements import claim as sql
 
-__all__ = ["ClaimHints", "claim", "heartbeat", "promote_due"]
+__all__ = ["Promotion", "claim", "heartbeat", "promote_due"]
 
 # Due jobs join the line at least this often while claims come back full; a claim
 # that comes back short looks for them at once.
@@ -21,26 +21,25 @@ _PROMOTE_SECONDS = 0.25
 _PROMOTE_LIMIT = 1000
 
 
-class ClaimHints:
+class Promotion:
     """
-    What a store remembers from claim to claim. Nothing here is needed for being right.
+    When a store's claims last looked for jobs that have come due.
     """
 
     def __init__(self) -> None:
-        self.floor = ClaimFloor()
-        self._promote_at = 0.0
+        self._next_at = 0.0
 
-    def is_time_to_promote(self) -> bool:
+    def is_time(self) -> bool:
         now = time.monotonic()
-        if now < self._promote_at:
+        if now < self._next_at:
             return False
-        self._promote_at = now + _PROMOTE_SECONDS
+        self._next_at = now + _PROMOTE_SECONDS
         return True
 
 
 def claim(
     session: Session,
-    hints: ClaimHints,
+    promotion: Promotion,
     limit: int,
     *,
     queue: str,
@@ -48,10 +47,10 @@ def claim(
     worker: str,
     lease: timedelta | None,
 ) -> list[Claim]:
-    promoted = hints.is_time_to_promote()
-    if promoted and promote_due(session, _PROMOTE_LIMIT):
-        hints.floor.forget()
-    floors = hints.floor.of(queue)
+    promoted = promotion.is_time()
+    if promoted:
+        promote_due(session, _PROMOTE_LIMIT)
+    floors = session.floor.of(queue)
 
     def take(wanted: int, floors: Floors) -> list[Job]:
         rows = session.rows(
@@ -76,12 +75,15 @@ def claim(
             floors = NO_FLOOR
             jobs = sorted(jobs + take(limit - len(jobs), floors), key=_place_in_line)
     if job_class is None:
-        hints.floor.learn(queue, floors, jobs)
+        session.floor.learn(queue, floors, jobs)
     return [Claim(job) for job in jobs]
 
 
 def promote_due(session: Session, limit: int) -> int:
-    return session.run(sql.PROMOTE_DUE, limit=limit)
+    queues = [row[0] for row in session.rows(sql.PROMOTE_DUE, limit=limit)]
+    for queue in set(queues):
+        session.queued(queue)
+    return len(queues)
 
 
 def heartbeat(session: Session, leases: Sequence[Lease]) -> Heartbeat:

@@ -13,7 +13,7 @@ from jobstore.errors import (
     JobPruned,
     StoreBusy,
 )
-from jobstore.lifecycle import TERMINAL
+from jobstore.lifecycle import TERMINAL, JobStatus
 from jobstore.model import Created, NewJob
 from jobstore.postgres.rows import to_job, to_new_job
 from jobstore.postgres.session import Session
@@ -133,6 +133,8 @@ def insert(
         for place in missing:
             if row := inserted.get(job_ids[place]):
                 job = to_new_job(new[place], row)
+                if job.status is JobStatus.QUEUED:
+                    session.queues_to_wake.add(job.queue)
                 results[place] = Created(job, created=True)
         missing = [place for place in missing if results[place] is None]
         if missing:

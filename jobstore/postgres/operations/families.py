@@ -31,7 +31,7 @@ def tell_parents(session: Session, ended: Iterable[tuple[str, bool]]) -> None:
             ended=list(count.values()),
             failed=[failed[parent_id] for parent_id in count],
         )
-        news = _failed_in_turn(rows)
+        news = _told_in_turn(session, rows)
 
 
 def cancel(session: Session, job_id: str, *, reason: str) -> Job:
@@ -63,7 +63,7 @@ def repair_families(session: Session, limit: int) -> int:
     if not waiting:
         return 0
     rows = session.rows(sql.RECOUNT, parent_ids=waiting)
-    tell_parents(session, _failed_in_turn(rows))
+    tell_parents(session, _told_in_turn(session, rows))
     return len(rows)
 
 
@@ -78,11 +78,17 @@ def _open_levels(session: Session, job_id: str) -> list[list[str]]:
     return [levels[depth] for depth in sorted(levels, reverse=True)]
 
 
-def _failed_in_turn(
-    rows: Sequence[tuple[str, str | None, bool]],
+def _told_in_turn(
+    session: Session, rows: Sequence[tuple[str | None, bool, str | None]]
 ) -> list[tuple[str, bool]]:
+    """
+    Note the parents that are queued again; return whom the failed ones must tell.
+    """
+    for _, _, queue in rows:
+        if queue is not None:
+            session.queued(queue)
     return [
-        (parent_id, False)
-        for _, parent_id, failed_now in rows
-        if failed_now and parent_id is not None
+        (grandparent_id, False)
+        for grandparent_id, failed_now, _ in rows
+        if failed_now and grandparent_id is not None
     ]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jobstore.errors import IdempotencyConflict, InvalidParent
+from jobstore.lifecycle import JobStatus
 from jobstore.model import ChildFailure, Created, Lease, NewJob
 from jobstore.postgres.operations.create import find, insert
 from jobstore.postgres.operations.finish import lost_lease
@@ -31,12 +32,14 @@ def fan_out(
     for one in created:
         if one.job.parent_id != lease.job_id:
             raise IdempotencyConflict(one.job.id, one.job.tenant)
-    session.row(
+    parked = session.row(
         sql.PARK,
         job_id=lease.job_id,
         children=sum(one.created for one in created),
         on_child_failure=str(on_child_failure),
     )
+    if parked is not None and parked[0] == JobStatus.QUEUED:
+        session.queued(parked[1])
     return created
 
 

@@ -58,9 +58,12 @@ def set_results(
     ended: list[tuple[str, bool]] = []
     for kind, end in _ENDERS.items():
         chosen = [ending for ending in endings if isinstance(ending[1], kind)]
-        for job_id, fence, word, parent_id in end(session, chosen) if chosen else ():
+        rows = end(session, chosen) if chosen else ()
+        for job_id, fence, word, parent_id, queue in rows:
             status = JobStatus(word)
             written[job_id, fence] = status
+            if status is JobStatus.QUEUED:
+                session.queued(queue)
             if parent_id is not None and status in (
                 JobStatus.COMPLETED,
                 JobStatus.FAILED,

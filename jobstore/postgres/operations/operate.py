@@ -48,6 +48,8 @@ def update_status(
     if before.status is JobStatus.PROCESSING and after.status in _ENDED_BY_HAND:
         outcome = _ENDED_BY_HAND[after.status]
         session.run(sql.RECORD_ATTEMPT, job_id=job_id, outcome=str(outcome))
+    if after.status is JobStatus.QUEUED:
+        session.queued(after.queue)
     ended = after.status in TERMINAL and before.status not in TERMINAL
     if ended and after.parent_id is not None:
         completed = after.status is JobStatus.COMPLETED
@@ -61,6 +63,7 @@ def requeue(session: Session, job_id: str) -> Job:
     row = session.row(sql.REOPEN, job_id=job_id)
     assert row is not None, "the row is locked"
     after = to_job(row)
+    session.queued(after.queue)
     if before.status in TERMINAL and before.parent_id is not None:
         session.run(family_sql.CHILD_REOPENED, parent_id=before.parent_id)
     return after

@@ -24,7 +24,9 @@ def reclaim_stale(
         *session.rows(sql.RECLAIM, visibility_timeout=visibility_timeout, limit=limit),
         *session.rows(sql.FAIL_EXHAUSTED, limit=limit),
     ]
-    failed = [parent_id for _, status, parent_id in rows if status == JobStatus.FAILED]
+    failed = [parent_id for status, parent_id, _ in rows if status == JobStatus.FAILED]
+    for queue in {queue for status, _, queue in rows if status == JobStatus.QUEUED}:
+        session.queued(queue)
     tell_parents(session, [(parent, False) for parent in failed if parent is not None])
     return Reclaimed(requeued=len(rows) - len(failed), failed=len(failed))
 

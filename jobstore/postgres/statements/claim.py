@@ -123,4 +123,5 @@ UPDATE {s}.job
 SET status = 'queued',
     updated_at = statement_timestamp()
 WHERE id = ANY(ARRAY(SELECT id FROM due))
+RETURNING queue
 """

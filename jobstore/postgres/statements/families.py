@@ -62,8 +62,9 @@ SET {
 FROM unnest(%(parent_ids)s::text[], %(ended)s::int[], %(failed)s::int[])
     AS news (id, ended, failed)
 WHERE job.id = news.id AND job.id = ANY(ARRAY(SELECT id FROM locked))
-RETURNING job.id, job.parent_id,
-    job.status = 'failed' AND job.finished_at = statement_timestamp()
+RETURNING job.parent_id,
+    job.status = 'failed' AND job.finished_at = statement_timestamp(),
+    CASE WHEN job.status = 'queued' THEN job.queue END
 """
 
 CHILD_REOPENED = """
@@ -146,6 +147,7 @@ CROSS JOIN LATERAL (
 ) AS counted
 WHERE job.id = parent.id
   AND (job.children_open <> counted.open OR counted.open = 0)
-RETURNING job.id, job.parent_id,
-    job.status = 'failed' AND job.finished_at = statement_timestamp()
+RETURNING job.parent_id,
+    job.status = 'failed' AND job.finished_at = statement_timestamp(),
+    CASE WHEN job.status = 'queued' THEN job.queue END
 """

@@ -43,7 +43,7 @@ FROM unnest(%(job_ids)s::text[], %(fences)s::bigint[], %(results)s::bytea[])
     AS ending (id, fence, result)
 WHERE job.id = ending.id AND job.fence = ending.fence
   AND job.heartbeat_at IS NOT NULL
-RETURNING job.id, job.fence, job.status, job.parent_id
+RETURNING job.id, job.fence, job.status, job.parent_id, job.queue
 """
 
 COMPLETE_ORPHANS = COMPLETE_MANY.replace(
@@ -94,11 +94,11 @@ WITH ended AS (
     ) AS ending (id, fence, error_code, error_message, final, retry_in)
     WHERE job.id = ending.id AND job.fence = ending.fence
       AND job.heartbeat_at IS NOT NULL
-    RETURNING job.id, job.fence, job.status, job.parent_id, job.worker,
+    RETURNING job.id, job.fence, job.status, job.parent_id, job.queue, job.worker,
         job.started_at, job.attempts AS attempt, 'failed' AS outcome,
         job.error_code, job.error_message
 ), history AS ({HISTORY})
-SELECT id, fence, status, parent_id FROM ended
+SELECT id, fence, status, parent_id, queue FROM ended
 """
 
 # Released or snoozed: the attempt is not charged, the fence stays.
@@ -122,11 +122,11 @@ WITH ended AS (
     ) AS ending (id, fence, outcome, delay)
     WHERE job.id = ending.id AND job.fence = ending.fence
       AND job.heartbeat_at IS NOT NULL
-    RETURNING job.id, job.fence, job.status, job.parent_id, job.worker,
+    RETURNING job.id, job.fence, job.status, job.parent_id, job.queue, job.worker,
         job.started_at, job.attempts + 1 AS attempt, ending.outcome,
         NULL AS error_code, NULL AS error_message
 ), history AS ({HISTORY})
-SELECT id, fence, status, parent_id FROM ended
+SELECT id, fence, status, parent_id, queue FROM ended
 """
 
 # What became of leases that a write did not find alive.
@@ -172,8 +172,8 @@ WITH ended AS (
         lease = NULL,
         updated_at = statement_timestamp()
     WHERE id = %(job_id)s
-    RETURNING id, fence, status, worker, started_at, attempts + 1 AS attempt,
+    RETURNING id, fence, status, queue, worker, started_at, attempts + 1 AS attempt,
         'waiting' AS outcome, NULL AS error_code, NULL AS error_message
 ), history AS ({HISTORY})
-SELECT status FROM ended
+SELECT status, queue FROM ended
 """

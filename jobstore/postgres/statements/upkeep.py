@@ -34,12 +34,12 @@ WITH stale AS MATERIALIZED (
         lease = NULL,
         updated_at = statement_timestamp()
     WHERE id = ANY(ARRAY(SELECT id FROM stale))
-    RETURNING id, fence, status, parent_id, worker, started_at, attempts AS attempt,
-        'lease_expired' AS outcome,
+    RETURNING id, fence, status, parent_id, queue, worker, started_at,
+        attempts AS attempt, 'lease_expired' AS outcome,
         CASE WHEN status = 'failed' THEN error_code END AS error_code,
         CASE WHEN status = 'failed' THEN error_message END AS error_message
 ), history AS ({HISTORY})
-SELECT id, status, parent_id FROM ended
+SELECT status, parent_id, queue FROM ended
 """
 
 # Queued, but with no attempt left: only a hand or a lowered limit makes these.
@@ -58,7 +58,7 @@ SET status = 'failed',
     error_message = 'queued with no attempt left of ' || max_attempts,
     updated_at = statement_timestamp()
 WHERE id = ANY(ARRAY(SELECT id FROM exhausted))
-RETURNING id, status, parent_id
+RETURNING status, parent_id, queue
 """
 
 # Heads of families that ended long ago, oldest first, from a cursor on: a family that
