@@ -381,6 +381,8 @@ class AsyncPostgresStore:
             else:
                 self.wake(*tries.queues_to_wake)
                 return result
+            finally:
+                tries.unwatch()
             # As in the synchronous store: the driver's error does not travel along.
             if isinstance(verdict, JobstoreError):
                 raise verdict

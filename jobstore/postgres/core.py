@@ -18,6 +18,7 @@ from jobstore.postgres.notify import channel_of
 from jobstore.postgres.schema import Schema
 from jobstore.postgres.session import Call, Rules, Session
 from jobstore.postgres.translate import is_cut, may_repeat_at_once, translate
+from jobstore.postgres.watchdog import Watch, unwatch, watch
 from jobstore.retry import RetryPolicy
 
 __all__ = ["Core", "Tries", "only_completions"]
@@ -57,6 +58,7 @@ class Core:
         self.floor = ClaimFloor()
         self.channel = channel_of(self.rules.schema)
         self.limits = limits
+        self._call_seconds = limits.call.total_seconds()
         self.sets_limits = sets_limits
         """The connections' sessions don't carry the limits: each transaction does."""
 
@@ -64,6 +66,8 @@ class Core:
         """
         Make one try of *call* on *connection*.
         """
+        if self._call_seconds:
+            tries.watch(connection, self._call_seconds)
         if self.sets_limits:
             connection.exec_driver_sql(_SET_LIMITS, self.limits.settings())
         session = Session(
@@ -89,8 +93,24 @@ class Tries:
         self._left = _TRIES
         self._pause = _FIRST_PAUSE_SECONDS
         self._reconnected = False
+        self._watch: Watch | None = None
         self.may_have_been_done = False
         self.queues_to_wake: set[str] = set()
+
+    def watch(self, connection: Connection, seconds: float) -> None:
+        """
+        Bound this try, its commit included; `unwatch` ends it.
+        """
+        driver: Any = connection.connection.driver_connection
+        self._watch = watch(driver.pgconn.socket, seconds)
+
+    def unwatch(self) -> None:
+        """
+        The try is over, whatever came of it.
+        """
+        if self._watch is not None:
+            unwatch(self._watch)
+            self._watch = None
 
     def failed(self, error: SQLAlchemyError) -> float | JobstoreError:
         """

@@ -30,9 +30,11 @@ class Limits:
     connect: timedelta = timedelta(seconds=10)
     statement: timedelta = timedelta(seconds=60)
     lock: timedelta = timedelta(seconds=5)
+    call: timedelta = timedelta(seconds=120)
+    """The whole of a call, kept by the client: for a server that hangs."""
 
     def __post_init__(self) -> None:
-        for name in ("connect", "statement", "lock"):
+        for name in ("connect", "statement", "lock", "call"):
             value = getattr(self, name)
             if not isinstance(value, timedelta) or value < timedelta(0):
                 raise InvalidInput(name, value, "must be a timedelta of 0 or more")

@@ -410,6 +410,8 @@ class PostgresStore:
             else:
                 self.wake(*tries.queues_to_wake)
                 return result
+            finally:
+                tries.unwatch()
             # Outside the handler: the driver's error, which may quote a row, does
             # not travel along as context.
             if isinstance(verdict, JobstoreError):
