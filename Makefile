@@ -22,8 +22,10 @@ demo: $(READY) ## Run a real document through the store (FILE=… for your own P
 
 # pytest's summary stays the last thing that is printed: CI and people read that.
 test: $(READY) ## Run all tests; those on PostgreSQL again on a second major version
-	@$(PYTEST) $(ARGS)
-	@$(BIN)/python -m tests.second_postgres $(ARGS)
+	@env -u JOBSTORE_TEST_PG_BIN $(PYTEST) $(ARGS)
+	@second="$$($(BIN)/python -m tests.second_postgres)" || exit 1; \
+	  test -z "$$second" || env -u JOBSTORE_TEST_DSN JOBSTORE_TEST_PG_BIN="$$second" \
+	    $(PYTEST) -m postgres $(ARGS)
 
 quick: $(READY) ## Run the tests without the slow ones, on all processors
 	@$(PYTEST) -n auto -m "not slow" $(ARGS)
