@@ -6,9 +6,6 @@ import random
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
-
 from jobstore.errors import JobstoreError, OutcomeUnknown, StoreUnavailable
 from jobstore.model import Completed, Lease, Outcome, check_count
 from jobstore.postgres.calls import Calls
@@ -16,8 +13,8 @@ from jobstore.postgres.engine import Limits
 from jobstore.postgres.floor import ClaimFloor
 from jobstore.postgres.notify import channel_of
 from jobstore.postgres.schema import Schema
-from jobstore.postgres.session import Call, Rules, Session
-from jobstore.postgres.translate import is_cut, may_repeat_at_once, translate
+from jobstore.postgres.session import Call, Driver, Executor, Rules, Session
+from jobstore.postgres.translate import fault_of, translate
 from jobstore.postgres.watchdog import Watch, unwatch, watch
 from jobstore.retry import RetryPolicy
 
@@ -62,16 +59,16 @@ class Core:
         self.sets_limits = sets_limits
         """The connections' sessions don't carry the limits: each transaction does."""
 
-    def run(self, connection: Connection, call: Call[T], tries: "Tries") -> T:
+    def run(self, executor: Executor, call: Call[T], tries: "Tries") -> T:
         """
-        Make one try of *call* on *connection*.
+        Make one try of *call*.
         """
         if self._call_seconds:
-            tries.watch(connection, self._call_seconds)
+            tries.watch(executor.driver, self._call_seconds)
         if self.sets_limits:
-            connection.exec_driver_sql(_SET_LIMITS, self.limits.settings())
+            executor.rows(_SET_LIMITS, self.limits.settings())
         session = Session(
-            connection, self.rules, self.floor, is_repeated=tries.may_have_been_done
+            executor, self.rules, self.floor, is_repeated=tries.may_have_been_done
         )
         result = call.run(session)
         tries.queues_to_wake = session.queues_to_wake
@@ -93,15 +90,16 @@ class Tries:
         self._left = _TRIES
         self._pause = _FIRST_PAUSE_SECONDS
         self._reconnected = False
+        self._driver: Driver | None = None
         self._watch: Watch | None = None
         self.may_have_been_done = False
         self.queues_to_wake: set[str] = set()
 
-    def watch(self, connection: Connection, seconds: float) -> None:
+    def watch(self, driver: Driver, seconds: float) -> None:
         """
         Bound this try, its commit included; `unwatch` ends it.
         """
-        driver: Any = connection.connection.driver_connection
+        self._driver = driver
         self._watch = watch(driver.pgconn.socket, seconds)
 
     def unwatch(self) -> None:
@@ -112,18 +110,20 @@ class Tries:
             unwatch(self._watch)
             self._watch = None
 
-    def failed(self, error: SQLAlchemyError) -> float | JobstoreError:
+    def failed(self, error: Exception) -> float | JobstoreError:
         """
         Say what to do after *error*: pause that many seconds and repeat, or raise.
         """
-        ours = translate(error, writes=self._call.writes)
+        fault = fault_of(error, self._driver)
+        self._driver = None
+        ours = translate(error, fault, writes=self._call.writes)
         if isinstance(ours, OutcomeUnknown):
             self.may_have_been_done = True
         self._left -= 1
-        if self._left and may_repeat_at_once(error):
+        if self._left and fault.may_repeat_at_once:
             self._pause *= 2
             return self._pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
-        if is_cut(error) and self._call.repeatable and not self._reconnected:
+        if fault.is_cut and self._call.repeatable and not self._reconnected:
             self._reconnected = True
             return 0.0
         if self.may_have_been_done and isinstance(

@@ -8,17 +8,40 @@ So the common verb is one statement in one round trip, with nothing to set up fi
 
 import os
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import URL, Engine, create_engine, make_url
+import psycopg
+from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from jobstore.errors import InvalidInput
 
-__all__ = ["Limits", "async_engine", "engine", "engine_url"]
+__all__ = ["Limits", "async_engine", "engine", "engine_url", "own_connection"]
+
+
+@contextmanager
+def own_connection(engine: Engine) -> Iterator[psycopg.Connection]:
+    """
+    Lend the driver's connection out of the pool of an engine made here.
+
+    When it turns out dead, the idle ones are dropped with it: after a restart of the
+    server they are dead too, and would each cost a call.
+    """
+    pooled = engine.raw_connection()
+    driver = cast("psycopg.Connection", pooled.dbapi_connection)
+    try:
+        yield driver
+    finally:
+        if driver.closed:
+            pooled.invalidate()
+            engine.dispose()
+        else:
+            pooled.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +112,8 @@ def engine(
     made = create_engine(
         url, **_options(url, limits, pool_size, through_pooler=through_pooler)
     )
-    _forget_after_fork(made)
+    event.listen(made, "connect", _pin_isolation)
+    _engines.add(made)
     return made
 
 
@@ -103,7 +127,7 @@ def async_engine(
     made = create_async_engine(
         url, **_options(url, limits, pool_size, through_pooler=through_pooler)
     )
-    _forget_after_fork(made.sync_engine)
+    _engines.add(made.sync_engine)
     return made
 
 
@@ -156,8 +180,9 @@ def _milliseconds(duration: timedelta) -> int:
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-def _forget_after_fork(made: Engine) -> None:
-    _engines.add(made)
+def _pin_isolation(connection: Any, _record: Any) -> None:
+    # For the transactions that the store begins, whatever the role's default is.
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 
 
 def _after_fork() -> None:

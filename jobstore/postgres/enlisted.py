@@ -25,8 +25,8 @@ from jobstore.model import (
     Snoozed,
 )
 from jobstore.postgres.core import Core
-from jobstore.postgres.session import Call, Session
-from jobstore.postgres.translate import translate
+from jobstore.postgres.session import Call, Session, SharedConnection
+from jobstore.postgres.translate import fault_of, translate
 
 __all__ = ["AsyncEnlisted", "Enlisted"]
 
@@ -224,9 +224,10 @@ def run_enlisted(connection: Connection, core: Core, call: Call[T]) -> T:
             # the caller had set is put back; an error's rollback does so by itself.
             limit = f"{core.limits.lock.total_seconds() * 1000:.0f}"
             before = connection.exec_driver_sql(_TIGHTEN, {"limit": limit}).scalar()
-            result = call.run(Session(connection, core.rules, core.floor))
+            executor = SharedConnection(connection)
+            result = call.run(Session(executor, core.rules, core.floor))
             connection.exec_driver_sql(_LOOSEN, {"limit": before})
             return result
     except SQLAlchemyError as error:
-        failure = translate(error, writes=True)
+        failure = translate(error, fault_of(error), writes=True)
     raise failure

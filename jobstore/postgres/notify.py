@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from jobstore.postgres.schema import Schema
 
-__all__ = ["Connect", "Listener", "Notifier", "channel_of", "own_connection"]
+__all__ = ["Connect", "Listener", "Notifier", "channel_of", "connect_apart"]
 
 Connect: TypeAlias = Callable[[], PoolProxiedConnection]
 
@@ -52,7 +52,7 @@ def channel_of(schema: Schema) -> str:
     return f"jobstore#{hashlib.sha256(schema.name.encode()).hexdigest()[:40]}"
 
 
-def own_connection(engine: Engine) -> PoolProxiedConnection:
+def connect_apart(engine: Engine) -> PoolProxiedConnection:
     """
     Make a connection the way *engine* does, and keep it out of its pool.
     """

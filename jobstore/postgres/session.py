@@ -2,17 +2,26 @@
 What an operation works on: a connection, the schema, and the store's few rules.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+import psycopg
 from sqlalchemy import Connection
 
 from jobstore.postgres.floor import ClaimFloor
 from jobstore.postgres.schema import Schema
 from jobstore.retry import RetryPolicy
 
-__all__ = ["Call", "Rules", "Session"]
+__all__ = [
+    "Call",
+    "Driver",
+    "Executor",
+    "OwnConnection",
+    "Rules",
+    "Session",
+    "SharedConnection",
+]
 
 T = TypeVar("T")
 
@@ -28,13 +37,70 @@ class Rules:
     max_payload_bytes: int
 
 
+Driver: TypeAlias = psycopg.Connection | psycopg.AsyncConnection
+
+
+class Executor(Protocol):
+    """
+    A way to execute SQL text with named parameters.
+    """
+
+    @property
+    def driver(self) -> Driver: ...
+
+    def rows(self, sql: str, parameters: Mapping[str, Any]) -> Sequence[Any]: ...
+
+    def run(self, sql: str, parameters: Mapping[str, Any]) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedConnection:
+    """
+    A connection that is, or may be, somebody else's too: through SQLAlchemy, so that
+    its events, its logging and its notion of the transaction all hold.
+    """
+
+    connection: Connection
+
+    @property
+    def driver(self) -> Driver:
+        driver = self.connection.connection.driver_connection
+        assert isinstance(driver, Driver), "jobstore speaks through psycopg 3"
+        return driver
+
+    def rows(self, sql: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
+        return self.connection.exec_driver_sql(sql, dict(parameters)).all()
+
+    def run(self, sql: str, parameters: Mapping[str, Any]) -> int:
+        return self.connection.exec_driver_sql(sql, dict(parameters)).rowcount
+
+
+@dataclass(frozen=True, slots=True)
+class OwnConnection:
+    """
+    A connection of the store's own pool: straight to the driver.
+
+    For the small statements of a queue, SQLAlchemy's execution costs a third of the
+    whole (docs/performance.md).
+    """
+
+    driver: psycopg.Connection
+
+    def rows(self, sql: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
+        # The text comes from Schema.render: constants and a quoted name.
+        return self.driver.execute(sql, parameters).fetchall()
+
+    def run(self, sql: str, parameters: Mapping[str, Any]) -> int:
+        return self.driver.execute(sql, parameters).rowcount
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """
     One connection, for the length of one operation.
     """
 
-    connection: Connection
+    executor: Executor
     rules: Rules
     floor: ClaimFloor
     is_repeated: bool = False
@@ -53,23 +119,20 @@ class Session:
         """
         Execute *statement* and return all its rows.
         """
-        return self._execute(statement, parameters).all()  # type: ignore[no-any-return]
+        return self.executor.rows(self.rules.schema.render(statement), parameters)
 
     def row(self, statement: str, **parameters: Any) -> Any | None:
         """
         Execute *statement* and return its first row, if it has one.
         """
-        return self._execute(statement, parameters).first()
+        rows = self.executor.rows(self.rules.schema.render(statement), parameters)
+        return rows[0] if rows else None
 
     def run(self, statement: str, **parameters: Any) -> int:
         """
         Execute *statement* and return how many rows it changed.
         """
-        return self._execute(statement, parameters).rowcount  # type: ignore[no-any-return]
-
-    def _execute(self, statement: str, parameters: dict[str, Any]) -> Any:
-        sql = self.rules.schema.render(statement)
-        return self.connection.exec_driver_sql(sql, parameters)
+        return self.executor.run(self.rules.schema.render(statement), parameters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@
 
 import builtins
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import URL, Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session as OrmSession
 
 from jobstore.errors import JobNotFound, JobstoreError, LeaseLost
@@ -34,12 +34,13 @@ from jobstore.model import (
     Snoozed,
 )
 from jobstore.postgres.core import Core, Tries, only_completions
-from jobstore.postgres.engine import Limits
+from jobstore.postgres.engine import Limits, own_connection
 from jobstore.postgres.engine import engine as make_engine
 from jobstore.postgres.enlisted import Enlisted
-from jobstore.postgres.notify import Listener, Notifier, own_connection
+from jobstore.postgres.notify import Listener, Notifier, connect_apart
 from jobstore.postgres.operations.upkeep import OLDEST, Cursor
-from jobstore.postgres.session import Call
+from jobstore.postgres.session import Call, Executor, OwnConnection, SharedConnection
+from jobstore.postgres.translate import DATABASE_ERRORS
 from jobstore.retry import RetryPolicy
 from jobstore.store import DEFAULT_MAX_PAYLOAD_BYTES
 
@@ -104,13 +105,12 @@ class PostgresStore:
                 through_pooler=through_pooler,
             )
         )
-        # One pool, two ways to use its connections.
-        self._statements = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        # For an engine that was handed in: whatever it does by itself.
         self._transactions = self._engine.execution_options(
             isolation_level="READ COMMITTED"
         )
         self._calls = self._core.calls
-        self._connect = partial(own_connection, self._statements)
+        self._connect = partial(connect_apart, self._engine)
         self._notifier = (
             Notifier(self._connect, self._core.channel) if wake_ups else None
         )
@@ -395,17 +395,12 @@ class PostgresStore:
         """
         Run *call* on a connection, in its own transaction if it needs one.
         """
-        engine = (
-            self._transactions
-            if call.transaction or self._core.sets_limits
-            else self._statements
-        )
         tries = Tries(call)
         while True:
             try:
-                with engine.begin() as connection:
-                    result = self._core.run(connection, call, tries)
-            except SQLAlchemyError as error:
+                with self._executor(call) as executor:
+                    result = self._core.run(executor, call, tries)
+            except DATABASE_ERRORS as error:
                 verdict = tries.failed(error)
             else:
                 self.wake(*tries.queues_to_wake)
@@ -417,3 +412,16 @@ class PostgresStore:
             if isinstance(verdict, JobstoreError):
                 raise verdict
             time.sleep(verdict)
+
+    @contextmanager
+    def _executor(self, call: Call[T]) -> Iterator[Executor]:
+        if not self._owns_engine:
+            with self._transactions.begin() as connection:
+                yield SharedConnection(connection)
+            return
+        with own_connection(self._engine) as driver:
+            if call.transaction or self._core.sets_limits:
+                with driver.transaction():
+                    yield OwnConnection(driver)
+            else:
+                yield OwnConnection(driver)

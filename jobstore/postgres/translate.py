@@ -1,17 +1,15 @@
 """
-From SQLSTATE to our errors: one function, and the only place that reads them.
+From SQLSTATE to our errors: the only place that reads them.
 
 What the driver says is not repeated in full: a failed constraint quotes the row, and
 with it payloads and keys. Our errors carry the state, the constraint's name and the
 first line of the message, and no chained exception.
 """
 
-from sqlalchemy.exc import (
-    DBAPIError,
-    DisconnectionError,
-    InvalidRequestError,
-    SQLAlchemyError,
-)
+from dataclasses import dataclass
+
+import psycopg
+from sqlalchemy.exc import DBAPIError, InvalidRequestError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from jobstore.errors import (
@@ -24,7 +22,10 @@ from jobstore.errors import (
     StoreUnavailable,
 )
 
-__all__ = ["is_cut", "may_repeat_at_once", "translate"]
+__all__ = ["DATABASE_ERRORS", "Fault", "fault_of", "translate"]
+
+DATABASE_ERRORS = (psycopg.Error, SQLAlchemyError)
+"""What a statement, or getting a connection for it, may raise."""
 
 # What the server refused as a whole, with nothing done: worth another try.
 _BUSY = {
@@ -33,6 +34,7 @@ _BUSY = {
     "55P03": "a lock that was not free in time",
     "57014": "a time limit, or somebody who cancelled the statement",
     "55006": "an object in use",
+    "25P02": "the transaction failed before: roll it back and repeat it",
 }
 _UNAVAILABLE = {
     "25006": "the server is read-only: a standby, or told so",
@@ -42,14 +44,70 @@ _UNAVAILABLE = {
 }
 # The connection ended under the statement: nobody knows whether it was done.
 _CUT = frozenset({"57P01", "57P02", "57P05", "25P03", "25P04"})
+_MISSING = frozenset({"42P01", "3F000", "42883"})
+_OUTDATED = frozenset({"42703", "42704"})
 
 
-def translate(error: SQLAlchemyError, *, writes: bool) -> JobstoreError:
+@dataclass(frozen=True, slots=True)
+class Fault:
     """
-    Say in our terms what *error* means for the call that met it.
+    What is known of a failure, however it reached us.
+    """
+
+    sqlstate: str | None
+    is_cut: bool
+    """The connection is gone; the next one may well work."""
+    while_connecting: bool
+    """Nothing had been sent."""
+    text: str
+    constraint: str | None
+
+    @property
+    def may_repeat_at_once(self) -> bool:
+        """
+        Whether the server undid the whole transaction for the sake of another one.
+        """
+        return self.sqlstate in {"40001", "40P01"}
+
+
+def fault_of(error: Exception, driver: psycopg.BaseConnection | None = None) -> Fault:
+    """
+    Examine what the driver, or SQLAlchemy around it, raised.
 
     Args:
-        error: What SQLAlchemy raised.
+        error: What was raised.
+        driver: The connection it was raised on, where SQLAlchemy was not asked; None
+            if there was none yet.
+    """
+    if isinstance(error, DBAPIError):
+        original: BaseException | None = error.orig
+        broken = error.connection_invalidated
+        connecting = error.statement is None and not broken
+    else:
+        original = error
+        broken = driver is not None and driver.closed
+        connecting = driver is None
+    sqlstate = getattr(original, "sqlstate", None)
+    diag = getattr(original, "diag", None)
+    text = getattr(diag, "message_primary", None) or str(original)
+    return Fault(
+        sqlstate=sqlstate,
+        is_cut=broken
+        or sqlstate in _CUT
+        or (sqlstate is not None and sqlstate.startswith("08")),
+        while_connecting=connecting,
+        text=text.strip().splitlines()[0] if text.strip() else type(original).__name__,
+        constraint=getattr(diag, "constraint_name", None),
+    )
+
+
+def translate(error: Exception, fault: Fault, *, writes: bool) -> JobstoreError:
+    """
+    Say in our terms what a failure means for the call that met it.
+
+    Args:
+        error: What was raised.
+        fault: What `fault_of` found in it.
         writes: Whether the call may have changed something; a read that was cut
             short can simply be repeated.
     """
@@ -58,68 +116,29 @@ def translate(error: SQLAlchemyError, *, writes: bool) -> JobstoreError:
             "all connections of the pool are in use: raise pool_size, "
             "or hold transactions for a shorter time"
         )
-    if not isinstance(error, DBAPIError):
-        if isinstance(error, DisconnectionError):
-            return StoreUnavailable("the connection could not be used")
-        if isinstance(error, InvalidRequestError):
-            return StoreBusy(
-                "the transaction cannot be used any more: roll it back and repeat it"
-            )
-        return StoreFault(type(error).__name__)
-    sqlstate = getattr(error.orig, "sqlstate", None)
-    if sqlstate is None or is_cut(error):
-        return _no_answer(error, writes=writes)
-    return _answer(error, sqlstate)
-
-
-def may_repeat_at_once(error: SQLAlchemyError) -> bool:
-    """
-    Whether the server undid the whole transaction for the sake of another one.
-    """
-    state = getattr(getattr(error, "orig", None), "sqlstate", None)
-    return state in {"40001", "40P01"}
-
-
-def is_cut(error: SQLAlchemyError) -> bool:
-    """
-    Whether the connection is gone; the next one may well work.
-    """
-    if not isinstance(error, DBAPIError):
-        return False
-    sqlstate = getattr(error.orig, "sqlstate", None) or ""
-    return error.connection_invalidated or sqlstate.startswith("08") or sqlstate in _CUT
-
-
-def _no_answer(error: DBAPIError, *, writes: bool) -> JobstoreError:
-    if is_cut(error):
+    if isinstance(error, InvalidRequestError):
+        return StoreBusy(
+            "the transaction cannot be used any more: roll it back and repeat it"
+        )
+    if fault.is_cut and not fault.while_connecting:
         message = "the connection broke before the answer came"
         return OutcomeUnknown(message) if writes else StoreUnavailable(message)
-    # Without a statement the failure was in connecting, before anything was sent.
-    if error.statement is None:
-        return StoreUnavailable(f"cannot connect: {_first_line(error)}")
-    return StoreFault(_first_line(error))
+    if fault.sqlstate is None:
+        if fault.while_connecting:
+            return StoreUnavailable(f"cannot connect: {fault.text}")
+        return StoreFault(f"{type(error).__name__}: {fault.text}")
+    return _answer(fault, fault.sqlstate)
 
 
-def _answer(error: DBAPIError, sqlstate: str) -> JobstoreError:
+def _answer(fault: Fault, sqlstate: str) -> JobstoreError:
     if sqlstate in _BUSY:
         return StoreBusy(f"{_BUSY[sqlstate]} (SQLSTATE {sqlstate})")
-    if sqlstate in _UNAVAILABLE:
-        return StoreUnavailable(f"{_UNAVAILABLE[sqlstate]} (SQLSTATE {sqlstate})")
-    if sqlstate in {"42P01", "3F000", "42883"}:
-        return SchemaMissing(f"{_first_line(error)}: run jobstore migrate up")
-    if sqlstate in {"42703", "42704"}:
-        return SchemaOutdated(f"{_first_line(error)}: run jobstore migrate up")
-    if sqlstate == "25P02":
-        return StoreBusy("the transaction failed before: roll it back and repeat it")
-    constraint = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
-    where = f" by {constraint}" if constraint else ""
-    return StoreFault(
-        f"refused{where}: {_first_line(error)} (SQLSTATE {sqlstate})", sqlstate
-    )
-
-
-def _first_line(error: DBAPIError) -> str:
-    diag = getattr(error.orig, "diag", None)
-    primary = getattr(diag, "message_primary", None)
-    text = primary or str(error.orig)
-    return text.strip().splitlines()[0] if text.strip() else type(error.orig).__name__
+    if sqlstate in _UNAVAILABLE or fault.is_cut:
+        reason = _UNAVAILABLE.get(sqlstate, fault.text)
+        return StoreUnavailable(f"{reason} (SQLSTATE {sqlstate})")
+    if sqlstate in _MISSING:
+        return SchemaMissing(f"{fault.text}: run jobstore migrate up")
+    if sqlstate in _OUTDATED:
+        return SchemaOutdated(f"{fault.text}: run jobstore migrate up")
+    where = f" by {fault.constraint}" if fault.constraint else ""
+    return StoreFault(f"refused{where}: {fault.text} (SQLSTATE {sqlstate})", sqlstate)
