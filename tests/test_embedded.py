@@ -278,12 +278,18 @@ def test_the_environment_of_the_starter_does_not_leak_into_the_server(
     monkeypatch.setenv("PGDATA", "/nowhere")
     monkeypatch.setenv("PGPORT", "1")
     monkeypatch.setenv("TZ", "Pacific/Auckland")
+    monkeypatch.setenv("API_TOKEN", "secret-7391")
     with EmbeddedServer(tmp_path, settings=FAST) as server:
+        with psycopg.connect(server.psql_dsn) as connection, connection.cursor() as c:
+            c.execute("CREATE TABLE seen (line text)")
+            c.execute("COPY seen FROM PROGRAM 'env; ps -ef 2>/dev/null || true'")
+            c.execute("SELECT count(*) FROM seen WHERE line LIKE '%secret-7391%'")
+            assert c.fetchone() == (0,)
         # Nor into what its DSN means.
         assert value(server.psql_dsn, "SHOW timezone") == "UTC"
         engine = create_engine(server.dsn)
-        with engine.connect() as connection:
-            assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+        with engine.connect() as by_sqlalchemy:
+            assert by_sqlalchemy.exec_driver_sql("SELECT 1").scalar() == 1
         engine.dispose()
 
 

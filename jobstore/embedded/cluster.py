@@ -10,6 +10,7 @@ The folder of one server: what lies in it, and what its files say.
         server.lock     held by the server's own processes: it is alive
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -34,8 +35,8 @@ __all__ = ["Cluster", "Postmaster"]
 # What a socket's path may be long: 104 bytes with the final NUL on macOS, 108 on Linux.
 _LONGEST_SOCKET_PATH = 103
 _SOCKET_NAME = ".s.PGSQL.5432"
-# The kernel's name for the current folder. It needs no right to the folders above.
-_CURRENT_FOLDER = Path("/proc/self/cwd")
+# The kernel's names for a process's open files; no right to the folders above needed.
+_OPEN_FILES = Path("/proc/self/fd")
 _LOG_SIZE = 10_000_000
 
 
@@ -111,9 +112,7 @@ class Cluster:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(mode=0o700)
         self.account.own(draft)
-        command = [
-            str(binaries.folder / "initdb"),
-            f"--pgdata={self._path_for_account(draft)}",
+        options = [
             "--username=postgres",
             "--encoding=UTF8",
             "--locale=C",
@@ -124,16 +123,18 @@ class Cluster:
             "--auth-host=scram-sha-256",
             *([] if durable else ["--no-sync"]),
         ]
-        answer = subprocess.run(  # noqa: S603 - a fixed program, no shell
-            command,
-            cwd=draft,
-            env=_environment(),
-            check=False,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            **self.account.process_options(),
-        )
+        with self._opened_for_account(draft) as (name, files):
+            answer = subprocess.run(  # noqa: S603 - a fixed program, no shell
+                [str(binaries.folder / "initdb"), f"--pgdata={name}", *options],
+                cwd="/",
+                env=_environment(),
+                check=False,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                pass_fds=files,
+                **self.account.process_options(),
+            )
         if answer.returncode != 0:
             message = f"initdb failed in {self.folder}:\n{answer.stderr.strip()}"
             raise EmbeddedFailed(message)
@@ -150,40 +151,39 @@ class Cluster:
         self._clear_remains(sockets)
         quoted = str(sockets).replace('"', '""')
         options = {**settings, "unix_socket_directories": f'"{quoted}"', "port": "5432"}
-        with FileLock(self.server_lock) as lock:
+        with (
+            FileLock(self.server_lock) as lock,
+            self._opened_for_account(self.data) as (name, files),
+            self._open_log() as log,
+        ):
             if not lock.acquire("exclusive", timeout=5):
                 message = f"another server started in {self.folder} at the same time"
                 raise EmbeddedFailed(message)
-            command = [
-                str(binaries.folder / "postgres"),
-                "-D",
-                str(self._path_for_account(self.data)),
-            ]
-            for name, value in options.items():
-                command += ["-c", f"{name}={value}"]
+            command = [str(binaries.folder / "postgres"), "-D", str(name)]
+            for option, value in options.items():
+                command += ["-c", f"{option}={value}"]
+            handed_down = [*files, lock.fileno()]
             plan = {
                 "command": command,
-                "cwd": str(self.data),
-                "env": _environment(),
                 "account": self.account.process_options(),
-                "lock": lock.fileno(),
+                "files": handed_down,
                 "in_use_lock": str(self.in_use_lock),
                 "start_lock": str(self.start_lock),
                 "sockets": str(sockets),
             }
-            with self._open_log() as log:
-                subprocess.run(  # noqa: S603 - our own program
-                    [sys.executable, "-I", guardian.__file__, json.dumps(plan)],
-                    check=True,
-                    cwd="/",
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[lock.fileno()],
-                    # Ctrl-C in the starter's terminal is not meant for the server,
-                    # which others may be using.
-                    start_new_session=True,
-                )
+            subprocess.run(  # noqa: S603 - our own program
+                [sys.executable, "-I", guardian.__file__, json.dumps(plan)],
+                check=True,
+                cwd="/",
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=handed_down,
+                # Ctrl-C in the starter's terminal is not meant for the server,
+                # which others may be using.
+                start_new_session=True,
+            )
 
     def log_tail(self, lines: int = 15) -> str:
         """
@@ -203,16 +203,22 @@ class Cluster:
         # Statements may be in it: for our eyes only.
         return open(self.log, "ab", opener=lambda p, f: os.open(p, f, 0o600))
 
-    def _path_for_account(self, path: Path) -> Path:
+    @contextlib.contextmanager
+    def _opened_for_account(self, path: Path) -> Iterator[tuple[Path, list[int]]]:
         """
-        Return the name under which the account reaches *path* from within it.
+        Give a name by which the account reaches *path*, and the files it must inherit.
 
-        Root's home is closed to everybody else, and stays so: the server is put
-        into its folder by us, and needs no path to it.
+        Root's home is closed to everybody else, and stays so: we open the folder and
+        hand it down, and the server names it by the open file.
         """
-        if self.account.can_enter(path) or not _CURRENT_FOLDER.exists():
-            return path
-        return _CURRENT_FOLDER
+        if self.account.can_enter(path) or not _OPEN_FILES.exists():
+            yield path, []
+            return
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield _OPEN_FILES / str(opened), [opened]
+        finally:
+            os.close(opened)
 
     def _socket_folder(self) -> Path:
         """
@@ -280,11 +286,13 @@ def _works_in(pid: int, folder: Path) -> bool:
 
 def _environment() -> dict[str, str]:
     """
-    Return our environment without what would change the server from outside.
+    Return the little of our environment that concerns a server.
+
+    Not the starter's secrets, which anybody who may run programs in the database
+    could read there; not ``PG…`` and ``TZ``, which would change it from outside.
     """
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("PG")
-    }
+    names = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+    environment = {name: os.environ[name] for name in names if name in os.environ}
     # The log and the error messages in one language, whoever started the server.
     environment["LC_ALL"] = "C"
     return environment

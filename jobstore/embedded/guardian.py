@@ -30,15 +30,15 @@ def main() -> None:
         os._exit(0)
     server = subprocess.Popen(  # noqa: S603 - our starter's command, no shell
         plan["command"],
-        cwd=plan["cwd"],
-        env=plan["env"],
+        cwd="/",
         stdin=subprocess.DEVNULL,
-        pass_fds=[plan["lock"]],
+        pass_fds=plan["files"],
         **plan["account"],
     )
-    # From here on the lock says that some process of the server is alive, and that
-    # alone: not that this one is.
-    os.close(plan["lock"])
+    # One of them is the lock that says, from here on, that some process of the server
+    # is alive: that alone, not that this one is.
+    for file in plan["files"]:
+        os.close(file)
     alone = threading.Event()
     ender = threading.Thread(
         target=_end_when_unused, args=(server, plan, alone), daemon=True
