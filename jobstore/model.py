@@ -9,6 +9,7 @@ so are the composed and the decomposed form of one accented letter.
 """
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -55,6 +56,8 @@ MAX_BYTES: Mapping[str, int] = {
 MAX_ERROR_MESSAGE = 10_000
 """Characters of an error message that are kept; the rest is cut."""
 
+_TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
 MAX_ATTEMPTS = 1_000_000
 MAX_PAGES = 100_000
 LONGEST = timedelta(days=3650)
@@ -91,6 +94,8 @@ class NewJob:
         available_at: Not to be claimed before this instant; aware. None: at once.
         parent_id: The job that this one is a part of.
         pages: Page numbers of the document that this job covers, 0 or greater.
+        traceparent: W3C trace context of whoever submits it, for tracing across the
+            queue; see https://www.w3.org/TR/trace-context/.
 
     Raises:
         InvalidInput: names the field and why.
@@ -107,6 +112,7 @@ class NewJob:
     available_at: datetime | None = None
     parent_id: str | None = None
     pages: tuple[int, ...] = ()
+    traceparent: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("kind", "content_type", "tenant", "queue"):
@@ -124,6 +130,13 @@ class NewJob:
         if self.parent_id is not None:
             _put(self, "parent_id", known_id(self.parent_id))
         _put(self, "pages", _pages(self.pages))
+        if self.traceparent is not None and not (
+            isinstance(self.traceparent, str)
+            and _TRACEPARENT.fullmatch(self.traceparent)
+        ):
+            raise InvalidInput(
+                "traceparent", self.traceparent, "must be a W3C traceparent"
+            )
 
     @property
     def fingerprint(self) -> bytes:
@@ -181,6 +194,8 @@ class Job:
     finished_at: datetime | None
     worker: str | None
     """Who holds it, or held it last."""
+    traceparent: str | None = None
+    """Trace context of whoever submitted it."""
 
     @property
     def is_resumed(self) -> bool:
@@ -200,7 +215,7 @@ class Job:
         max_attempts: int | None = None,
     ) -> NewJob:
         """
-        Describe a part of this job: same tenant, queue and class, with this parent.
+        Describe a part of this job: same tenant, queue, class and trace, with this parent.
         """
         return NewJob(
             kind=kind,
@@ -213,6 +228,7 @@ class Job:
             max_attempts=self.max_attempts if max_attempts is None else max_attempts,
             parent_id=self.id,
             pages=tuple(pages),
+            traceparent=self.traceparent,
         )
 
 

@@ -44,6 +44,7 @@ _NAMES = (
     "heartbeat_at",
     "finished_at",
     "worker",
+    "traceparent",
 )
 
 JOB_COLUMNS = ", ".join(f"job.{name}" for name in _NAMES)
@@ -86,6 +87,7 @@ def to_job(row: Sequence[Any]) -> Job:
         heartbeat_at=_utc(row[23]),
         finished_at=_utc(row[24]),
         worker=row[25],
+        traceparent=row[26],
     )
 
 
@@ -122,6 +124,7 @@ def to_new_job(new: NewJob, row: Sequence[Any]) -> Job:
         heartbeat_at=None,
         finished_at=None,
         worker=None,
+        traceparent=new.traceparent,
     )
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Computed,
     DateTime,
     ForeignKeyConstraint,
+    Identity,
     Index,
     Integer,
     Interval,
@@ -24,6 +25,7 @@ from sqlalchemy import (
     Text,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from jobstore.postgres.schema import Schema
 
@@ -42,6 +44,7 @@ def metadata(schema: str) -> MetaData:
     _payload(tables, schema)
     _idempotency_key(tables)
     _attempt(tables, schema)
+    _audit(tables)
     return tables
 
 
@@ -222,6 +225,11 @@ def _job(tables: MetaData, schema: str) -> None:
             Interval,
             comment="If set, it can't be reclaimed earlier than this after heartbeat_at.",
         ),
+        Column(
+            "traceparent",
+            _TEXT,
+            comment="W3C trace context of whoever submitted it.",
+        ),
         PrimaryKeyConstraint("id", name="job_pkey"),
         ForeignKeyConstraint(
             ["parent_id"], [f"{schema}.job.id"], name="job_parent_fkey"
@@ -383,6 +391,64 @@ def _attempt(tables: MetaData, schema: str) -> None:
         ),
         *_checks("attempt_outcome_check"),
         comment="History: one row for each attempt that did not end in success; goes with its job.",
+    )
+
+
+def _audit(tables: MetaData) -> None:
+    Table(
+        "audit",
+        tables,
+        Column(
+            "id",
+            BigInteger,
+            Identity(always=True),
+            nullable=False,
+            comment="Number of the entry.",
+        ),
+        Column(
+            "at",
+            _INSTANT,
+            nullable=False,
+            server_default=text("statement_timestamp()"),
+            comment="When, by the database's clock.",
+        ),
+        Column(
+            "who",
+            _TEXT,
+            nullable=False,
+            server_default=text("session_user"),
+            comment="The role that had logged in.",
+        ),
+        Column(
+            "application",
+            _TEXT,
+            nullable=False,
+            server_default=text("current_setting('application_name')"),
+            comment="Its application_name.",
+        ),
+        Column(
+            "action",
+            _TEXT,
+            nullable=False,
+            comment="The function that was called.",
+        ),
+        Column("reason", _TEXT, nullable=False, comment="Why, in the caller's words."),
+        Column(
+            "arguments",
+            JSONB,
+            nullable=False,
+            server_default="{}",
+            comment="What else it was called with.",
+        ),
+        Column(
+            "job_ids",
+            ARRAY(_TEXT),
+            nullable=False,
+            comment="The jobs that changed; not the parents whose counts followed.",
+        ),
+        PrimaryKeyConstraint("id", name="audit_pkey"),
+        *_checks("audit_text_check"),
+        comment="Who changed jobs by hand, by the functions of this schema: one row for each call that was not a dry run.",
     )
 
 

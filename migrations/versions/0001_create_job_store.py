@@ -70,6 +70,7 @@ CREATE TABLE {s}.job (
     finished_at       timestamptz,
     worker            text COLLATE "C",
     lease             interval,
+    traceparent       text COLLATE "C",
 
     CONSTRAINT job_pkey PRIMARY KEY (id),
     CONSTRAINT job_parent_fkey FOREIGN KEY (parent_id) REFERENCES {s}.job (id),
@@ -80,6 +81,7 @@ CREATE TABLE {s}.job (
         AND octet_length(idem_key) BETWEEN 1 AND 1024
         AND octet_length(queue) BETWEEN 1 AND 128
         AND octet_length(kind) BETWEEN 1 AND 255
+        AND octet_length(traceparent) <= 255
     ),
     CONSTRAINT job_class_check CHECK (job_class IN ('interactive', 'system', 'batch')),
     CONSTRAINT job_status_check CHECK (status IN (
@@ -212,6 +214,8 @@ COMMENT ON COLUMN {s}.job.heartbeat_at IS 'Last sign of life from the holder; se
 COMMENT ON COLUMN {s}.job.finished_at IS 'When it ended; set exactly when it has ended.';
 COMMENT ON COLUMN {s}.job.worker IS 'Who holds it, or held it last; unique for each process start.';
 COMMENT ON COLUMN {s}.job.lease IS 'If set, it can''t be reclaimed earlier than this after heartbeat_at.';
+
+COMMENT ON COLUMN {s}.job.traceparent IS 'W3C trace context of whoever submitted it.';
 
 COMMENT ON TABLE {s}.payload IS 'The work itself, one row for each job; goes with its job.';
 COMMENT ON COLUMN {s}.payload.job_id IS 'The job.';

@@ -166,6 +166,7 @@ def _insert_once(
             available_at=one.available_at,
             parent_id=one.parent_id,
             pages=list(one.pages),
+            traceparent=one.traceparent,
             content_type=one.content_type,
             payload=one.payload,
         )
@@ -184,6 +185,7 @@ def _insert_once(
         available_at=[one.available_at for one in chosen],
         parent_ids=[one.parent_id for one in chosen],
         pages=["{" + ",".join(map(str, one.pages)) + "}" for one in chosen],
+        traceparents=[one.traceparent for one in chosen],
         content_types=[one.content_type for one in chosen],
         payloads=[one.payload for one in chosen],
     )

@@ -15,7 +15,7 @@ __all__ = [
 
 _COLUMNS = """
     id, tenant, idem_key, queue, kind, job_class, status, max_attempts,
-    available_at, parent_id, pages
+    available_at, parent_id, pages, traceparent
 """
 
 # One job, its payload and, if it has one, its key. No row comes back when the key is
@@ -37,7 +37,7 @@ WITH keyed AS (
              THEN 'scheduled' ELSE 'queued' END,
         %(max_attempts)s,
         coalesce(%(available_at)s::timestamptz, statement_timestamp()),
-        %(parent_id)s, %(pages)s::int[]
+        %(parent_id)s, %(pages)s::int[], %(traceparent)s
     WHERE %(idem_key)s::text IS NULL OR EXISTS (SELECT FROM keyed)
     RETURNING id, status, created_at, available_at
 ), stored AS (
@@ -58,10 +58,10 @@ WITH asked AS MATERIALIZED (
         %(fingerprints)s::bytea[], %(queues)s::text[], %(kinds)s::text[],
         %(job_classes)s::text[], %(max_attempts)s::int[],
         %(available_at)s::timestamptz[], %(parent_ids)s::text[], %(pages)s::text[],
-        %(content_types)s::text[], %(payloads)s::bytea[]
+        %(traceparents)s::text[], %(content_types)s::text[], %(payloads)s::bytea[]
     ) AS asked (
         id, tenant, idem_key, fingerprint, queue, kind, job_class, max_attempts,
-        available_at, parent_id, pages, content_type, data
+        available_at, parent_id, pages, traceparent, content_type, data
     )
 ), keyed AS (
     INSERT INTO {{s}}.idempotency_key (tenant, idem_key, job_id, fingerprint)
@@ -78,7 +78,7 @@ WITH asked AS MATERIALIZED (
         CASE WHEN available_at > statement_timestamp()
              THEN 'scheduled' ELSE 'queued' END,
         max_attempts, coalesce(available_at, statement_timestamp()),
-        parent_id, pages::int[]
+        parent_id, pages::int[], traceparent
     FROM asked
     WHERE idem_key IS NULL OR id IN (SELECT job_id FROM keyed)
     RETURNING id, status, created_at, available_at
