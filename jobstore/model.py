@@ -130,13 +130,7 @@ class NewJob:
         if self.parent_id is not None:
             _put(self, "parent_id", known_id(self.parent_id))
         _put(self, "pages", _pages(self.pages))
-        if self.traceparent is not None and not (
-            isinstance(self.traceparent, str)
-            and _TRACEPARENT.fullmatch(self.traceparent)
-        ):
-            raise InvalidInput(
-                "traceparent", self.traceparent, "must be a W3C traceparent"
-            )
+        _put(self, "traceparent", _traceparent(self.traceparent))
 
     @property
     def fingerprint(self) -> bytes:
@@ -215,7 +209,7 @@ class Job:
         max_attempts: int | None = None,
     ) -> NewJob:
         """
-        Describe a part of this job: same tenant, queue, class and trace, with this parent.
+        Describe a part of this job: same tenant, queue, class and trace.
         """
         return NewJob(
             kind=kind,
@@ -507,6 +501,14 @@ def _pages(value: object) -> tuple[int, ...]:
     if len(value) > MAX_PAGES:
         raise InvalidInput("pages", len(value), f"are over {MAX_PAGES:,} numbers")
     return tuple(check_count("pages", page, 0, 2**31 - 1) for page in value)
+
+
+def _traceparent(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
+        raise InvalidInput("traceparent", value, "must be a W3C traceparent")
+    return value
 
 
 def recordable(value: object) -> str:
