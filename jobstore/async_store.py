@@ -28,6 +28,7 @@ from jobstore.model import (
     QueueStats,
     Reclaimed,
 )
+from jobstore.store import Store
 
 __all__ = ["AsyncCreator", "AsyncFinisher", "AsyncStore"]
 
@@ -271,6 +272,13 @@ class AsyncStore(AsyncCreator, AsyncFinisher, Protocol):
     async def requeue(self, job_id: str) -> Job:
         """
         Async twin of `Store.requeue`.
+        """
+        ...
+
+    @property
+    def blocking(self) -> Store:
+        """
+        A synchronous store on the same jobs; the worker uses it.
         """
         ...
 

@@ -44,6 +44,7 @@ __all__ = [
     "MAX_BATCH",
     "Creator",
     "Finisher",
+    "Listening",
     "Store",
 ]
 
@@ -52,6 +53,18 @@ MAX_BATCH = 10_000
 
 DEFAULT_MAX_PAYLOAD_BYTES = 256 * 1024 * 1024
 """Largest payload or result a store takes unless told otherwise: 256 MiB."""
+
+
+class Listening(Protocol):
+    """
+    An ongoing `Store.listen`.
+    """
+
+    def close(self) -> None:
+        """
+        Stop calling back. Twice is fine.
+        """
+        ...
 
 
 class Creator(Protocol):
@@ -535,6 +548,26 @@ class Store(Creator, Finisher, Protocol):
         Raises:
             JobNotFound: No job has this id.
             InvalidTransition: It is in another state.
+        """
+        ...
+
+    # -- connect ---------------------------------------------------------------
+
+    def listen(self, callback: Callable[[str | None], None]) -> Listening:
+        """
+        Call *callback* when a queue has got work; with None: look at all of them.
+
+        A hint that makes idle workers quicker, never a promise: polling must do.
+        The callback comes from another thread and must not block.
+        """
+        ...
+
+    def dedicated(self) -> "Store":
+        """
+        Return a store on the same jobs with connections of its own; close it yourself.
+
+        For a worker's loops: heartbeats must not wait for a connection that handlers
+        hold.
         """
         ...
 

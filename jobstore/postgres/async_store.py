@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from sqlalchemy import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.util import greenlet_spawn
 
 from jobstore.errors import JobNotFound, JobstoreError, LeaseLost
 from jobstore.lifecycle import TERMINAL, JobClass, JobStatus
@@ -35,11 +36,11 @@ from jobstore.model import (
     Snoozed,
 )
 from jobstore.postgres.core import Core, Tries, only_completions
-from jobstore.postgres.engine import Limits
+from jobstore.postgres.engine import Limits, own_connection
 from jobstore.postgres.engine import async_engine as make_engine
 from jobstore.postgres.enlisted import AsyncEnlisted
 from jobstore.postgres.operations.upkeep import OLDEST, Cursor
-from jobstore.postgres.session import Call, SharedConnection
+from jobstore.postgres.session import AsyncOwnConnection, Call, SharedConnection
 from jobstore.postgres.store import PostgresStore
 from jobstore.postgres.translate import DATABASE_ERRORS
 from jobstore.retry import RetryPolicy
@@ -70,13 +71,13 @@ class AsyncPostgresStore:
         through_pooler: bool = False,
         wake_ups: bool = True,
     ) -> None:
-        self._owns_engine = not isinstance(target, AsyncEngine)
+        self._closes_engine = not isinstance(target, AsyncEngine)
         self._core = Core(
             schema=schema,
             retry=retry,
             max_payload_bytes=max_payload_bytes,
             limits=limits,
-            sets_limits=not self._owns_engine or through_pooler,
+            sets_limits=not self._closes_engine or through_pooler,
         )
         self._engine = (
             target
@@ -88,15 +89,12 @@ class AsyncPostgresStore:
                 through_pooler=through_pooler,
             )
         )
-        # One pool, two ways to use its connections. An engine of ours is in
-        # autocommit mode by itself, which spares two switches for each call.
-        self._statements = self._engine
+        # For an engine that was handed in: whatever it does by itself.
         self._transactions = self._engine.execution_options(
             isolation_level="READ COMMITTED"
         )
         self._calls = self._core.calls
-        # Threads, and with them connections, are made only when they are needed.
-        self.blocking = PostgresStore(
+        self._blocking = PostgresStore(
             self._engine.url,
             schema=schema,
             retry=retry,
@@ -106,7 +104,6 @@ class AsyncPostgresStore:
             through_pooler=through_pooler,
             wake_ups=wake_ups,
         )
-        """A synchronous store on the same database, as the worker uses it."""
 
     def within(self, transaction: AsyncConnection | AsyncSession) -> AsyncEnlisted:
         """
@@ -116,7 +113,7 @@ class AsyncPostgresStore:
 
     def wake(self, *queues: str) -> None:
         """See `PostgresStore.wake`; never blocks."""
-        self.blocking.wake(*queues)
+        self._blocking.wake(*queues)
 
     # -- submit ----------------------------------------------------------------
 
@@ -357,26 +354,31 @@ class AsyncPostgresStore:
         """See `Store.requeue`."""
         return await self._run(self._calls.requeue(job_id))
 
+    @property
+    def blocking(self) -> PostgresStore:
+        """
+        See `AsyncStore.blocking`. Connects when it is first used.
+        """
+        return self._blocking
+
     async def close(self) -> None:
         """See `Store.close`. An engine that was handed in is left alone."""
-        await asyncio.to_thread(self.blocking.close)
-        if self._owns_engine:
+        await asyncio.to_thread(self._blocking.close)
+        if self._closes_engine:
             await self._engine.dispose()
 
     async def _run(self, call: Call[T]) -> T:
         """
         Run *call* on a connection, in its own transaction if it needs one.
         """
-        engine = (
-            self._transactions
-            if call.transaction or self._core.sets_limits
-            else self._statements
-        )
         tries = Tries(call)
         while True:
             try:
-                async with engine.begin() as connection:
-                    result = await connection.run_sync(self._run_on, call, tries)
+                if self._closes_engine:
+                    result = await greenlet_spawn(self._run_on_own, call, tries)
+                else:
+                    async with self._transactions.begin() as connection:
+                        result = await connection.run_sync(self._run_on, call, tries)
             except DATABASE_ERRORS as error:
                 verdict = tries.failed(error)
             else:
@@ -388,6 +390,14 @@ class AsyncPostgresStore:
             if isinstance(verdict, JobstoreError):
                 raise verdict
             await asyncio.sleep(verdict)
+
+    def _run_on_own(self, call: Call[T], tries: Tries) -> T:
+        with own_connection(self._engine.sync_engine) as driver:
+            executor = AsyncOwnConnection(driver)
+            if call.transaction or self._core.sets_limits:
+                with executor.transaction():
+                    return self._core.run(executor, call, tries)
+            return self._core.run(executor, call, tries)
 
     def _run_on(self, connection: Connection, call: Call[T], tries: Tries) -> T:
         return self._core.run(SharedConnection(connection), call, tries)

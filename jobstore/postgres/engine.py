@@ -12,36 +12,59 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from jobstore.errors import InvalidInput
 
-__all__ = ["Limits", "async_engine", "engine", "engine_url", "own_connection"]
+__all__ = [
+    "Limits",
+    "async_engine",
+    "engine",
+    "engine_url",
+    "own_connection",
+    "recreated",
+]
 
 
 @contextmanager
-def own_connection(engine: Engine) -> Iterator[psycopg.Connection]:
+def own_connection(engine: Engine) -> Iterator[Any]:
     """
     Lend the driver's connection out of the pool of an engine made here.
+
+    For an asynchronous engine, called on its ``sync_engine`` within a greenlet, that
+    is the driver's asynchronous one. Whoever borrows it ends his transactions: the
+    pool does not roll back, it only looks.
 
     When it turns out dead, the idle ones are dropped with it: after a restart of the
     server they are dead too, and would each cost a call.
     """
     pooled = engine.raw_connection()
-    driver = cast("psycopg.Connection", pooled.dbapi_connection)
+    driver: Any = pooled.driver_connection
     try:
         yield driver
     finally:
-        if driver.closed:
-            pooled.invalidate()
-            engine.dispose()
-        else:
+        if driver.pgconn.transaction_status is TransactionStatus.IDLE:
             pooled.close()
+        else:
+            is_dead = driver.closed
+            pooled.invalidate()
+            if is_dead:
+                engine.dispose()
+
+
+def recreated(engine: Engine) -> Engine:
+    """
+    Make an engine that connects as *engine* does, with a pool of its own.
+    """
+    return create_engine(
+        engine.url, pool=engine.pool.recreate(), hide_parameters=engine.hide_parameters
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +150,7 @@ def async_engine(
     made = create_async_engine(
         url, **_options(url, limits, pool_size, through_pooler=through_pooler)
     )
+    event.listen(made.sync_engine, "connect", _pin_isolation)
     _engines.add(made.sync_engine)
     return made
 
@@ -168,6 +192,7 @@ def _options(
         "max_overflow": 0,
         "pool_timeout": max(1.0, limits.connect.total_seconds()),
         "pool_use_lifo": True,
+        "pool_reset_on_return": None,  # own_connection looks instead
         # Errors must not print parameters: they hold payloads and keys.
         "hide_parameters": True,
     }
@@ -182,7 +207,12 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 def _pin_isolation(connection: Any, _record: Any) -> None:
     # For the transactions that the store begins, whatever the role's default is.
-    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    level = psycopg.IsolationLevel.READ_COMMITTED
+    if isinstance(connection, psycopg.Connection):
+        connection.isolation_level = level
+    else:
+        # SQLAlchemy's adapter of an asynchronous one.
+        connection.set_isolation_level(level)
 
 
 def _after_fork() -> None:

@@ -84,6 +84,10 @@ class Notifier:
         """
         if self._pid != os.getpid():
             self._start_over()
+        if queue in self._queues:
+            # Not sent yet, so it will tell of this job too. Each time that the thread
+            # is woken it takes turns with whoever creates jobs here.
+            return
         with self._condition:
             if self._closed:
                 return

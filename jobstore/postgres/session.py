@@ -2,18 +2,21 @@
 What an operation works on: a connection, the schema, and the store's few rules.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import psycopg
 from sqlalchemy import Connection
+from sqlalchemy.util import await_only
 
 from jobstore.postgres.floor import ClaimFloor
 from jobstore.postgres.schema import Schema
 from jobstore.retry import RetryPolicy
 
 __all__ = [
+    "AsyncOwnConnection",
     "Call",
     "Driver",
     "Executor",
@@ -92,6 +95,40 @@ class OwnConnection:
 
     def run(self, sql: str, parameters: Mapping[str, Any]) -> int:
         return self.driver.execute(sql, parameters).rowcount
+
+    def transaction(self) -> AbstractContextManager[object]:
+        return self.driver.transaction()
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncOwnConnection:
+    """
+    The same in the other colour. Only to be used within SQLAlchemy's greenlet.
+    """
+
+    driver: psycopg.AsyncConnection
+
+    def rows(self, sql: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
+        return await_only(self._rows(sql, parameters))
+
+    def run(self, sql: str, parameters: Mapping[str, Any]) -> int:
+        return await_only(self.driver.execute(sql, parameters)).rowcount
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        transaction = self.driver.transaction()
+        await_only(transaction.__aenter__())
+        try:
+            yield
+        except BaseException as error:
+            await_only(transaction.__aexit__(type(error), error, error.__traceback__))
+            raise
+        await_only(transaction.__aexit__(None, None, None))
+
+    async def _rows(self, sql: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
+        # One switch between greenlets for the two awaits.
+        cursor = await self.driver.execute(sql, parameters)
+        return await cursor.fetchall()
 
 
 @dataclass(frozen=True, slots=True)

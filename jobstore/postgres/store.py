@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.orm import Session as OrmSession
@@ -34,7 +34,7 @@ from jobstore.model import (
     Snoozed,
 )
 from jobstore.postgres.core import Core, Tries, only_completions
-from jobstore.postgres.engine import Limits, own_connection
+from jobstore.postgres.engine import Limits, own_connection, recreated
 from jobstore.postgres.engine import engine as make_engine
 from jobstore.postgres.enlisted import Enlisted
 from jobstore.postgres.notify import Listener, Notifier, connect_apart
@@ -47,6 +47,20 @@ from jobstore.store import DEFAULT_MAX_PAYLOAD_BYTES
 __all__ = ["PostgresStore"]
 
 T = TypeVar("T")
+
+
+class Settings(TypedDict):
+    """
+    What a store was made with, beside its target.
+    """
+
+    schema: str
+    retry: RetryPolicy
+    max_payload_bytes: int
+    limits: Limits
+    pool_size: int
+    through_pooler: bool
+    wake_ups: bool
 
 
 class PostgresStore:
@@ -87,13 +101,23 @@ class PostgresStore:
         through_pooler: bool = False,
         wake_ups: bool = True,
     ) -> None:
-        self._owns_engine = not isinstance(target, Engine)
+        self._settings: Settings = {
+            "schema": schema,
+            "retry": retry,
+            "max_payload_bytes": max_payload_bytes,
+            "limits": limits,
+            "pool_size": pool_size,
+            "through_pooler": through_pooler,
+            "wake_ups": wake_ups,
+        }
+        self._is_foreign = isinstance(target, Engine)
+        self._closes_engine = not self._is_foreign
         self._core = Core(
             schema=schema,
             retry=retry,
             max_payload_bytes=max_payload_bytes,
             limits=limits,
-            sets_limits=not self._owns_engine or through_pooler,
+            sets_limits=self._is_foreign or through_pooler,
         )
         self._engine = (
             target
@@ -137,15 +161,6 @@ class PostgresStore:
         if self._notifier is not None:
             for queue in queues:
                 self._notifier.wake(queue)
-
-    def listen(self, callback: Callable[[str | None], None]) -> Listener:
-        """
-        Call *callback* for each wake-up, with the queue, or None for all of them.
-
-        It is called from a thread of the listener's own; close the listener to end
-        it. Takes a connection outside the pool, which must not lead through a pooler.
-        """
-        return Listener(self._connect, self._core.channel, callback)
 
     # -- submit ----------------------------------------------------------------
 
@@ -384,11 +399,29 @@ class PostgresStore:
         """See `Store.requeue`."""
         return self._run(self._calls.requeue(job_id))
 
+    # -- connect ---------------------------------------------------------------
+
+    def listen(self, callback: Callable[[str | None], None]) -> Listener:
+        """
+        See `Store.listen`. The connection must not lead through a pooler.
+        """
+        return Listener(self._connect, self._core.channel, callback)
+
+    def dedicated(self) -> "PostgresStore":
+        """See `Store.dedicated`."""
+        target = self._engine if self._is_foreign else self._engine.url
+        twin = PostgresStore(
+            recreated(target) if isinstance(target, Engine) else target,
+            **self._settings,
+        )
+        twin._closes_engine = True
+        return twin
+
     def close(self) -> None:
         """See `Store.close`. An engine that was handed in is left alone."""
         if self._notifier is not None:
             self._notifier.close()
-        if self._owns_engine:
+        if self._closes_engine:
             self._engine.dispose()
 
     def _run(self, call: Call[T]) -> T:
@@ -415,13 +448,14 @@ class PostgresStore:
 
     @contextmanager
     def _executor(self, call: Call[T]) -> Iterator[Executor]:
-        if not self._owns_engine:
+        if self._is_foreign:
             with self._transactions.begin() as connection:
                 yield SharedConnection(connection)
             return
         with own_connection(self._engine) as driver:
+            executor = OwnConnection(driver)
             if call.transaction or self._core.sets_limits:
-                with driver.transaction():
-                    yield OwnConnection(driver)
+                with executor.transaction():
+                    yield executor
             else:
-                yield OwnConnection(driver)
+                yield executor
