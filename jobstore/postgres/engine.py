@@ -49,7 +49,7 @@ def own_connection(engine: Engine) -> Iterator[Any]:
     try:
         yield driver
     finally:
-        if driver.pgconn.transaction_status is TransactionStatus.IDLE:
+        if driver.pgconn.transaction_status == TransactionStatus.IDLE:
             pooled.close()
         else:
             is_dead = driver.closed
