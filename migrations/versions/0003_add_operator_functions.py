@@ -241,6 +241,7 @@ AS $function$
 DECLARE
     why text := {s}._checked_reason(requeue_job.reason);
 BEGIN
+    requeue_job.job_id := upper(btrim(requeue_job.job_id));
     SELECT job.id, job.status, 'queued' INTO id, was, becomes
     FROM {s}.job WHERE job.id = requeue_job.job_id;
     IF NOT FOUND THEN
@@ -281,6 +282,7 @@ DECLARE
     cancelled text[] := '{}';
     parent_to_tell text;
 BEGIN
+    cancel_job.job_id := upper(btrim(cancel_job.job_id));
     SELECT job.status, job.parent_id INTO head
     FROM {s}.job WHERE job.id = cancel_job.job_id;
     IF NOT FOUND THEN

@@ -96,6 +96,7 @@ DECLARE
     nth text;
     why text;
 BEGIN
+    job_id := upper(btrim(job_id));
     SELECT id, tenant, queue, kind, job_class, class_rank, status, attempts, max_attempts,
         fence, parent_id, on_child_failure, children_total, children_open,
         children_failed, error_code, left(error_message, 200) AS error_message,
