@@ -375,7 +375,7 @@ class AsyncPostgresStore:
         while True:
             try:
                 if self._closes_engine:
-                    result = await greenlet_spawn(self._run_on_own, call, tries)
+                    result: T = await greenlet_spawn(self._run_on_own, call, tries)
                 else:
                     async with self._transactions.begin() as connection:
                         result = await connection.run_sync(self._run_on, call, tries)

@@ -91,7 +91,8 @@ class OwnConnection:
 
     def rows(self, sql: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
         # The text comes from Schema.render: constants and a quoted name.
-        return self.driver.execute(sql, parameters).fetchall()
+        # Binary results: as text, bytea comes in hexadecimal, twice its size.
+        return self.driver.execute(sql, parameters, binary=True).fetchall()
 
     def run(self, sql: str, parameters: Mapping[str, Any]) -> int:
         return self.driver.execute(sql, parameters).rowcount
@@ -127,7 +128,7 @@ class AsyncOwnConnection:
 
     async def _rows(self, sql: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
         # One switch between greenlets for the two awaits.
-        cursor = await self.driver.execute(sql, parameters)
+        cursor = await self.driver.execute(sql, parameters, binary=True)
         return await cursor.fetchall()
 
 

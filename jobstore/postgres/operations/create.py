@@ -20,7 +20,7 @@ from jobstore.postgres.session import Session
 from jobstore.postgres.statements import create as sql
 from jobstore.postgres.statements import read
 
-__all__ = ["create", "create_many", "find", "insert"]
+__all__ = ["arrays_of", "create", "create_many", "find", "insert", "row_of"]
 
 # A key can vanish between the insert that met it and the look-up, if its job is
 # pruned at that moment. Once is rare; three times is something else.
@@ -153,43 +153,57 @@ def _insert_once(
 ) -> dict[str, Sequence[object]]:
     if len(places) == 1:
         one, job_id = new[places[0]], job_ids[places[0]]
-        row = session.row(
-            sql.CREATE_JOB,
-            job_id=job_id,
-            tenant=one.tenant,
-            idem_key=one.idem_key,
-            fingerprint=one.fingerprint if one.idem_key else None,
-            queue=one.queue,
-            kind=one.kind,
-            job_class=str(one.job_class),
-            max_attempts=one.max_attempts,
-            available_at=one.available_at,
-            parent_id=one.parent_id,
-            pages=list(one.pages),
-            traceparent=one.traceparent,
-            content_type=one.content_type,
-            payload=one.payload,
-        )
+        row = session.row(sql.CREATE_JOB, **row_of(one, job_id))
         return {} if row is None else {job_id: row}
     chosen = [new[place] for place in places]
-    rows = session.rows(
-        sql.CREATE_JOBS,
-        job_ids=[job_ids[place] for place in places],
-        tenants=[one.tenant for one in chosen],
-        idem_keys=[one.idem_key for one in chosen],
-        fingerprints=[one.fingerprint if one.idem_key else None for one in chosen],
-        queues=[one.queue for one in chosen],
-        kinds=[one.kind for one in chosen],
-        job_classes=[str(one.job_class) for one in chosen],
-        max_attempts=[one.max_attempts for one in chosen],
-        available_at=[one.available_at for one in chosen],
-        parent_ids=[one.parent_id for one in chosen],
-        pages=["{" + ",".join(map(str, one.pages)) + "}" for one in chosen],
-        traceparents=[one.traceparent for one in chosen],
-        content_types=[one.content_type for one in chosen],
-        payloads=[one.payload for one in chosen],
-    )
+    arrays = arrays_of(chosen, [job_ids[place] for place in places])
+    rows = session.rows(sql.CREATE_JOBS, **arrays)
     return {row[0]: row for row in rows}
+
+
+def row_of(new: NewJob, job_id: str) -> dict[str, Any]:
+    """
+    Return what CREATE_JOB takes.
+    """
+    return {
+        "job_id": job_id,
+        "tenant": new.tenant,
+        "idem_key": new.idem_key,
+        "fingerprint": new.fingerprint if new.idem_key else None,
+        "queue": new.queue,
+        "kind": new.kind,
+        "job_class": str(new.job_class),
+        "max_attempts": new.max_attempts,
+        "available_at": new.available_at,
+        "parent_id": new.parent_id,
+        "pages": list(new.pages),
+        "traceparent": new.traceparent,
+        "content_type": new.content_type,
+        "payload": new.payload,
+    }
+
+
+def arrays_of(new: Sequence[NewJob], job_ids: Sequence[str]) -> dict[str, Any]:
+    """
+    Return what CREATE_JOBS takes: an array for each column.
+    """
+    return {
+        "job_ids": list(job_ids),
+        "tenants": [one.tenant for one in new],
+        "idem_keys": [one.idem_key for one in new],
+        "fingerprints": [one.fingerprint if one.idem_key else None for one in new],
+        "queues": [one.queue for one in new],
+        "kinds": [one.kind for one in new],
+        "job_classes": [str(one.job_class) for one in new],
+        "max_attempts": [one.max_attempts for one in new],
+        "available_at": [one.available_at for one in new],
+        "parent_ids": [one.parent_id for one in new],
+        # An array of arrays could not hold rows of different lengths.
+        "pages": ["{" + ",".join(map(str, one.pages)) + "}" for one in new],
+        "traceparents": [one.traceparent for one in new],
+        "content_types": [one.content_type for one in new],
+        "payloads": [one.payload for one in new],
+    }
 
 
 def find(

@@ -11,9 +11,10 @@ __all__ = [
     "FIND_BY_KEY",
     "GROW_PARENTS",
     "LOCK_PARENTS",
+    "NEW_COLUMNS",
 ]
 
-_COLUMNS = """
+NEW_COLUMNS = """
     id, tenant, idem_key, queue, kind, job_class, status, max_attempts,
     available_at, parent_id, pages, traceparent
 """
@@ -30,7 +31,7 @@ WITH keyed AS (
     ON CONFLICT (tenant, idem_key) DO NOTHING
     RETURNING job_id
 ), created AS (
-    INSERT INTO {{s}}.job ({_COLUMNS})
+    INSERT INTO {{s}}.job ({NEW_COLUMNS})
     SELECT
         %(job_id)s, %(tenant)s, %(idem_key)s, %(queue)s, %(kind)s, %(job_class)s,
         CASE WHEN %(available_at)s::timestamptz > statement_timestamp()
@@ -72,7 +73,7 @@ WITH asked AS MATERIALIZED (
     ON CONFLICT (tenant, idem_key) DO NOTHING
     RETURNING job_id
 ), created AS (
-    INSERT INTO {{s}}.job ({_COLUMNS})
+    INSERT INTO {{s}}.job ({NEW_COLUMNS})
     SELECT
         id, tenant, idem_key, queue, kind, job_class,
         CASE WHEN available_at > statement_timestamp()
