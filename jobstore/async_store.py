@@ -10,7 +10,7 @@ leaked connection; whether a write was done is then unknown, as after
 import builtins
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jobstore.errors import JobNotFound, LeaseLost
 from jobstore.lifecycle import TERMINAL, JobClass, JobStatus
@@ -119,6 +119,7 @@ class AsyncFinisher(Protocol):
         ...
 
 
+@runtime_checkable
 class AsyncStore(AsyncCreator, AsyncFinisher, Protocol):
     """
     Async twin of `Store`.

@@ -1,0 +1,20 @@
+"""
+The worker: claims jobs, runs their handlers, commits what comes of it.
+"""
+
+from jobstore.worker.context import DONE, AsyncContext, Context, JobFailed
+from jobstore.worker.health import WorkerHealth
+from jobstore.worker.registry import Handler, Handlers
+from jobstore.worker.worker import Worker, WorkerCrashed
+
+__all__ = [
+    "DONE",
+    "AsyncContext",
+    "Context",
+    "Handler",
+    "Handlers",
+    "JobFailed",
+    "Worker",
+    "WorkerCrashed",
+    "WorkerHealth",
+]
