@@ -2,6 +2,7 @@
 The worker: claims jobs, runs their handlers, commits what comes of it.
 """
 
+from jobstore.worker.command import command_handler
 from jobstore.worker.context import DONE, AsyncContext, Context, JobFailed
 from jobstore.worker.health import WorkerHealth
 from jobstore.worker.registry import Handler, Handlers
@@ -17,4 +18,5 @@ __all__ = [
     "Worker",
     "WorkerCrashed",
     "WorkerHealth",
+    "command_handler",
 ]
