@@ -9,7 +9,7 @@ seconds later.
 | --- | --- |
 | 0 | completed; stdout is its result |
 | 65 (EX_DATAERR) | failed for good: the data is no good, trying again won't help |
-| 75 (EX_TEMPFAIL), any other | this attempt failed; tried again while attempts are left |
+| 75 (EX_TEMPFAIL), any other | this attempt failed; tried again if any is left |
 | ended by a signal | the same, with error code SIGNAL_n |
 
 The command finds in its environment: JOBSTORE_JOB_ID, JOBSTORE_TENANT, JOBSTORE_QUEUE,
