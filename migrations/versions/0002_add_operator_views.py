@@ -189,7 +189,7 @@ VIEWS: dict[str, tuple[str, str, str, dict[str, str]]] = {
         },
     ),
     "tenant_backlog": (
-        "Open jobs by tenant, largest backlog first. Reads every open job: about a second for each million.",
+        "Open jobs by tenant, largest backlog first. Reads every open job: a second or two for each million.",
         "",
         """
         SELECT tenant,

@@ -21,7 +21,7 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
         "Internal: a length of time for people.",
         """
 CREATE FUNCTION {s}._duration(length interval) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN (
         SELECT CASE
             WHEN seconds < 60 THEN seconds || ' s'
@@ -37,7 +37,7 @@ CREATE FUNCTION {s}._duration(length interval) RETURNS text
         "Internal: an instant for people.",
         """
 CREATE FUNCTION {s}._instant(at timestamptz) RETURNS text
-    LANGUAGE sql STABLE PARALLEL SAFE
+    LANGUAGE sql STABLE STRICT PARALLEL SAFE
     RETURN to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
 """,
     ),
@@ -57,7 +57,7 @@ DECLARE
     open_children text;
 BEGIN
     IF parent_id IS NOT NULL THEN
-        SELECT job.status INTO parent_status FROM {s}.job WHERE job.id = parent_id;
+        SELECT job.status INTO parent_status FROM {s}.job WHERE job.id = _family.parent_id;
         said := concat(E'\\nIt is a part of job ', parent_id, ', which is ', parent_status, '.');
     END IF;
     IF children_total > 0 THEN
@@ -65,10 +65,10 @@ BEGIN
         INTO open_children
         FROM (
             SELECT job.id, job.status FROM {s}.job
-            WHERE job.parent_id = job_id AND job.finished_at IS NULL
+            WHERE job.parent_id = _family.job_id AND job.finished_at IS NULL
             ORDER BY job.created_at, job.id LIMIT 3
         ) AS child;
-        said := said || concat(E'\\nIt has ', children_total, ' children: ', children_open,
+        said := said || concat(E'\\nIt has ', children_total, CASE children_total WHEN 1 THEN ' child: ' ELSE ' children: ' END, children_open,
             ' open, ', children_failed, ' failed or cancelled.',
             ' First of the open ones: ' || open_children || '.');
     END IF;
@@ -115,7 +115,7 @@ BEGIN
     WHERE attempt.job_id = told.id ORDER BY attempt.fence DESC LIMIT 1;
 
     nth := concat(told.attempts, ' of ', told.max_attempts);
-    why := concat(told.error_code, ': ' || nullif(told.error_message, ''));
+    why := concat_ws(': ', told.error_code, nullif(told.error_message, ''));
     said := concat('Job ', told.id, ' (', told.kind, ', ', told.job_class, ', queue ', told.queue,
         ', tenant ', told.tenant, '), created ', {s}._instant(told.created_at), '.', E'\\n');
 
@@ -134,9 +134,9 @@ BEGIN
         FROM {s}.job WHERE job.status = 'processing' AND job.queue = told.queue;
         said := said || concat('It is ready and waits to be claimed, since ',
             {s}._duration(now - told.updated_at), '. ',
-            CASE WHEN ahead > 1000 THEN 'More than 1000 jobs are' WHEN ahead = 1 THEN '1 job is'
+            CASE WHEN ahead = 0 THEN 'It is the first in its queue. ' WHEN ahead > 1000 THEN 'More than 1000 jobs are' WHEN ahead = 1 THEN '1 job is'
                 ELSE ahead || ' jobs are' END,
-            ' ahead of it in its queue. ',
+            CASE WHEN ahead > 0 THEN ' ahead of it in its queue. ' END,
             CASE WHEN holders = 0
                 THEN 'No job of this queue is being worked on: is a worker running for it?'
                 ELSE concat(holders, ' of this queue are being worked on, the last one claimed ',
@@ -177,7 +177,7 @@ BEGIN
                 CASE WHEN told.on_child_failure = 'resume' THEN 'is queued again.'
                     WHEN told.children_failed > 0 THEN 'fails with CHILD_FAILED, as some did not complete.'
                     ELSE 'is queued again, or fails if one of them did not complete.' END)
-            ELSE 'It waits for children, but none is open: something was changed by hand. '
+            ELSE 'It waits for children, but by its count none is open: something was changed by hand. '
                 'The next repair_families puts it right.' END;
     ELSIF told.status = 'completed' THEN
         said := said || concat('It completed at ', {s}._instant(told.finished_at), ', by ',
@@ -203,7 +203,7 @@ BEGIN
                 WHEN 'snoozed' THEN 'snoozed, not charged'
                 WHEN 'waiting' THEN 'fanned out, not charged' ELSE last.outcome END,
             ', at ', {s}._instant(last.ended_at),
-            ': ' || nullif(concat(last.error_code, ': ' || nullif(last.error_message, '')), ''), '.');
+            ': ' || nullif(concat_ws(': ', last.error_code, nullif(last.error_message, '')), ''), '.');
     END IF;
     RETURN said || {s}._family(told.id, told.parent_id, told.children_total,
         told.children_open, told.children_failed);
