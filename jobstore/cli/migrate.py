@@ -1,0 +1,74 @@
+"""
+Migrating from the shell.
+"""
+
+import click
+
+from jobstore import migrate as migrations
+from jobstore.cli import output
+from jobstore.cli.options import Target, as_json, target
+from jobstore.errors import SchemaMissing, SchemaOutdated
+
+__all__ = ["migrate"]
+
+
+@click.group()
+def migrate() -> None:
+    """
+    Make, change and check the schema.
+    """
+
+
+@migrate.command()
+@target
+@click.option("--to", "revision", default="head", show_default=True)
+def up(where: Target, *, revision: str) -> None:
+    """
+    Bring the schema up to date, creating it if need be.
+
+    Any number may run this at once; one works, the others wait for it.
+    """
+    reached = migrations.upgrade(where.dsn, schema=where.schema, revision=revision)
+    output.print_line(f"{where.schema} is at {reached}")
+
+
+@migrate.command()
+@target
+@click.argument("revision")
+@click.option("--allow-data-loss", is_flag=True, help="Drop jobs, if it comes to that.")
+def down(where: Target, *, revision: str, allow_data_loss: bool) -> None:
+    """
+    Take the schema back to REVISION.
+    """
+    reached = migrations.downgrade(
+        where.dsn, revision, schema=where.schema, allow_data_loss=allow_data_loss
+    )
+    output.print_line(f"{where.schema} is at {reached or 'nothing'}")
+
+
+@migrate.command()
+@target
+@as_json
+def current(where: Target, *, json: bool) -> None:
+    """
+    Print the schema's revision.
+    """
+    found = migrations.current(where.dsn, schema=where.schema)
+    if json:
+        output.print_json({"revision": found, "head": migrations.head()})
+    else:
+        output.print_line(found or "none")
+
+
+@migrate.command()
+@target
+def check(where: Target) -> None:
+    """
+    Succeed if the schema is what this code needs; else exit with 7.
+    """
+    found = migrations.current(where.dsn, schema=where.schema)
+    if found is None:
+        raise SchemaMissing(f"schema {where.schema} has no jobstore tables")
+    if found != migrations.head():
+        raise SchemaOutdated(f"schema is at {found}, code at {migrations.head()}")
+    output.print_line(f"{where.schema} is at {found}")
