@@ -10,10 +10,11 @@ so are the composed and the decomposed form of one accented letter.
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 from jobstore.errors import InvalidInput
 from jobstore.ids import known_id
@@ -273,21 +274,31 @@ class Claim:
         return Lease(job.id, job.fence, job.parent_id is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
+class _Created(NamedTuple):
+    job: Job
+    created: bool
+
+
+class Created(_Created):
     """
     What a create came to; unpacks as ``job, created``.
     """
 
-    job: Job
-    created: bool
-    """False: the key was known, nothing was inserted, and `job` is the first one."""
-    payload_matches: bool = True
-    """False: the known job has another payload, content type or kind than asked."""
+    payload_matches: bool
 
-    def __iter__(self) -> Iterator[Job | bool]:
-        yield self.job
-        yield self.created
+    def __new__(
+        cls, job: Job, created: bool, payload_matches: bool = True
+    ) -> "Created":
+        """
+        Args:
+            job: The stored job: the new one, or the first with the same key.
+            created: False if the key was known and nothing was inserted.
+            payload_matches: False if the known job has another payload, content type
+                or kind than was asked for now.
+        """
+        self = super().__new__(cls, job, created)
+        self.payload_matches = payload_matches
+        return self
 
 
 @dataclass(frozen=True, slots=True)

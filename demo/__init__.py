@@ -1,0 +1,3 @@
+"""
+The demonstration: a document through the store, with a worker killed half-way.
+"""
