@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from jobstore.errors import InvalidInput
 from jobstore.ids import known_id
@@ -286,9 +286,7 @@ class Created(_Created):
 
     payload_matches: bool
 
-    def __new__(
-        cls, job: Job, created: bool, payload_matches: bool = True
-    ) -> "Created":
+    def __new__(cls, job: Job, *, created: bool, payload_matches: bool = True) -> Self:
         """
         Args:
             job: The stored job: the new one, or the first with the same key.

@@ -4,7 +4,6 @@ Submitting: create and create_many.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from jobstore.errors import (
@@ -34,7 +33,7 @@ def create(
         found = _find_repeated(session, new, job_id)
         if found is not None:
             # What an earlier try of this very call stored is this call's work.
-            return found if may_exist else replace(found, created=True)
+            return found if may_exist else Created(found.job, created=True)
     if new.parent_id is None:
         return insert(session, [new], [job_id], strict=strict)[0]
     return create_many(session, [new], [job_id], strict=strict)[0]
