@@ -10,7 +10,7 @@ CODE := $(wildcard jobstore migrations tests demo benchmarks)
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint types architecture migration-lint check bench \
+.PHONY: help demo test quick lint types architecture migration-lint check bench bench-full \
 	format lock clean
 
 help: ## Show this list
@@ -47,8 +47,11 @@ migration-lint: $(READY) ## Check that the migrations are safe to run on a busy 
 
 check: lint types architecture migration-lint test ## Do all that CI does
 
-bench: $(READY) ## Measure claims and creates per second
+bench: $(READY) ## Measure against raw SQL, a few minutes (ARGS="--dsn … single batches")
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-full: $(READY) ## The same with large tables and a held snapshot, about an hour
+	@$(BIN)/python -m benchmarks --full $(ARGS)
 
 format: $(READY) ## Format the code and sort the imports
 	@$(BIN)/ruff check --fix $(CODE)

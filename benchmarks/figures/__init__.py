@@ -1,0 +1,3 @@
+"""
+The figures: short measurements that together take a few minutes.
+"""

@@ -1,0 +1,3 @@
+"""
+The scenarios: tables that have grown, or that somebody keeps from being cleaned.
+"""
