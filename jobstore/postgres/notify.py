@@ -58,7 +58,11 @@ def connect_apart(engine: Engine) -> PoolProxiedConnection:
     """
     connection = engine.raw_connection()
     connection.detach()
-    _driver(connection).autocommit = True
+    try:
+        _driver(connection).autocommit = True
+    except psycopg.Error:
+        _drop(connection)
+        raise
     return connection
 
 
@@ -179,8 +183,8 @@ class Listener:
             connection: PoolProxiedConnection | None = None
             try:
                 connection = self._connect()
-                self._listen(_driver(connection))
                 pause = _FIRST_PAUSE_SECONDS
+                self._listen(_driver(connection))
             except (psycopg.Error, SQLAlchemyError, OSError) as error:
                 _log.debug("listening broke off: %s", type(error).__name__)
             finally:
