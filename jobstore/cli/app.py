@@ -10,6 +10,7 @@ import sys
 
 import click
 
+from jobstore.cli.doctor import doctor, explain
 from jobstore.cli.exits import Exit, exit_of
 from jobstore.cli.migrate import migrate
 from jobstore.cli.operate import cancel, prune, reclaim, requeue
@@ -40,6 +41,8 @@ def cli(*, verbose: bool) -> None:
 
 for command in (
     cancel,
+    doctor,
+    explain,
     list_,
     migrate,
     payload,

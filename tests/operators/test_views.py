@@ -272,7 +272,8 @@ def test_no_view_reads_history(fresh_place: Place, view: str) -> None:
         INSERT INTO {s}.job (id, kind, status, attempts, fence, started_at, worker,
             finished_at, created_at, updated_at, error_code)
         SELECT {s}.ulid_at(at), 'k',
-            CASE n % 10 WHEN 0 THEN 'failed' ELSE 'completed' END, 1, 1, at, 'w', at, at, at, CASE n % 10 WHEN 0 THEN 'E' END
+            CASE n % 10 WHEN 0 THEN 'failed' ELSE 'completed' END,
+            1, 1, at, 'w', at, at, at, CASE n % 10 WHEN 0 THEN 'E' END
         FROM (
             SELECT n, statement_timestamp() - interval '30 days' - n * interval '1 s'
                 AS at
