@@ -50,12 +50,14 @@ def cancel(session: Session, job_id: str, *, reason: str) -> Job:
             ):
                 if member != job_id:
                     continue
-                if was in TERMINAL and was != JobStatus.CANCELLED:
-                    raise InvalidTransition(job_id, was, JobStatus.CANCELLED)
                 if was not in TERMINAL and parent_id is not None:
                     told.append((parent_id, False))
+    job = get(session, job_id)
+    if job.status is not JobStatus.CANCELLED:
+        # It ended in the meantime. What was cancelled below it is rolled back.
+        raise InvalidTransition(job_id, job.status, JobStatus.CANCELLED)
     tell_parents(session, told)
-    return get(session, job_id)
+    return job
 
 
 def repair_families(session: Session, limit: int) -> int:
