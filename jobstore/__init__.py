@@ -27,6 +27,7 @@ from jobstore.errors import (
     StoreUnavailable,
 )
 from jobstore.lifecycle import JobClass, JobStatus
+from jobstore.memory import AsyncMemoryStore, MemoryStore
 from jobstore.model import (
     Attempt,
     AttemptOutcome,
@@ -62,6 +63,7 @@ from jobstore.worker import (
 __all__ = [
     "DONE",
     "AsyncContext",
+    "AsyncMemoryStore",
     "AsyncPostgresStore",
     "Attempt",
     "AttemptOutcome",
@@ -88,6 +90,7 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "Limits",
+    "MemoryStore",
     "NewJob",
     "Outcome",
     "OutcomeUnknown",
