@@ -50,9 +50,11 @@ def claim(
     promoted = promotion.is_time()
     if promoted:
         promote_due(session, _PROMOTE_LIMIT)
-    floors = session.floor.of(queue)
+    heads = session.floor
+    floors = heads.of(queue, job_class)
 
     def take(wanted: int, floors: Floors) -> list[Job]:
+        started = time.monotonic()
         rows = session.rows(
             sql.CLAIM if job_class is None else sql.CLAIM_CLASS,
             queue=queue,
@@ -65,17 +67,18 @@ def claim(
             class_rank=None if job_class is None else job_class.rank,
             floor=NO_FLOOR[0] if job_class is None else floors[job_class.rank],
         )
-        return [to_job(row) for row in rows]
+        jobs = [to_job(row) for row in rows]
+        took = time.monotonic() - started
+        heads.learn(queue, floors, jobs, job_class=job_class, seconds=took)
+        return jobs
 
     jobs = take(limit, floors)
     if len(jobs) < limit:
         # Short: look below the floor, and at what has come due since.
         due = 0 if promoted else promote_due(session, _PROMOTE_LIMIT)
-        if due or floors is not NO_FLOOR:
-            floors = NO_FLOOR
-            jobs = sorted(jobs + take(limit - len(jobs), floors), key=_place_in_line)
-    if job_class is None:
-        session.floor.learn(queue, floors, jobs)
+        if (due or floors is not NO_FLOOR) and heads.may_walk(queue, job_class):
+            more = take(limit - len(jobs), NO_FLOOR)
+            jobs = sorted(jobs + more, key=_place_in_line)
     return [Claim(job) for job in jobs]
 
 
