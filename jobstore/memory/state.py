@@ -69,7 +69,7 @@ class State:
         self.keys: dict[tuple[str, str], Key] = {}
         self.attempts: dict[str, tuple[Attempt, ...]] = {}
         self.children: dict[str, dict[str, None]] = {}
-        self.listeners: list[Callable[[str | None], None]] = []
+        self.listeners: dict[object, Callable[[str | None], None]] = {}
         self.now = settings.clock()
         self._by_status: dict[JobStatus, dict[str, None]] = {
             status: {} for status in JobStatus
@@ -106,7 +106,7 @@ class State:
                     self._undo.clear()
                     woken, self._queues_to_wake = self._queues_to_wake, set()
         for queue in woken:
-            for listener in tuple(self.listeners):
+            for listener in tuple(self.listeners.values()):
                 listener(queue)
 
     # -- jobs ------------------------------------------------------------------

@@ -50,15 +50,13 @@ class Listener:
 
     def __init__(self, state: State, callback: Callable[[str | None], None]) -> None:
         self._state = state
-        self._listener = callback
-        state.listeners.append(self._listener)
+        state.listeners[self] = callback
 
     def close(self) -> None:
         """
         Stop calling back. Twice is fine.
         """
-        if self._listener in self._state.listeners:
-            self._state.listeners.remove(self._listener)
+        self._state.listeners.pop(self, None)
 
 
 class MemoryStore:

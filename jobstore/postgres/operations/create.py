@@ -72,15 +72,12 @@ def _find_repeated(session: Session, new: NewJob, job_id: str) -> Created | None
     if row is None:
         return None
     job = to_job(row)
-    if (job.tenant, job.idem_key) != (new.tenant, new.idem_key):
-        raise IdempotencyConflict(job.id, job.tenant)
     data, content_type = session.row(read.PAYLOAD, job_id=job_id) or (None, None)
-    matches = (job.kind, content_type, data) == (
-        new.kind,
-        new.content_type,
-        new.payload,
-    )
-    return Created(job, created=False, payload_matches=matches)
+    stored = (job.tenant, job.idem_key, job.kind, content_type, data)
+    wanted = (new.tenant, new.idem_key, new.kind, new.content_type, new.payload)
+    if stored != wanted:
+        raise IdempotencyConflict(job.id, job.tenant)
+    return Created(job, created=False)
 
 
 def _as_created(

@@ -1,0 +1,27 @@
+"""
+The contract as a suite of tests, by phase of a job's life.
+"""
+
+from jobstore.testing.contract.claim import ClaimContract
+from jobstore.testing.contract.submit import SubmitContract
+
+__all__ = ["StoreContract"]
+
+
+class StoreContract(
+    SubmitContract,
+    ClaimContract,
+):
+    """
+    Proves that a store keeps what `jobstore.store` promises.
+
+    Subclass it in a test module, with a fixture ``harness`` that gives a fresh
+    `Harness` around an empty store:
+
+        class TestMyStore(StoreContract):
+            @pytest.fixture
+            def harness(self) -> Iterator[Harness]:
+                harness = MyHarness()
+                yield harness
+                harness.close()
+    """

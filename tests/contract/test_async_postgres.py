@@ -1,0 +1,14 @@
+from collections.abc import Iterator
+
+import pytest
+
+from jobstore.testing import Harness, StoreContract
+from tests.contract.postgres_harness import AsyncPostgresHarness
+
+
+class TestAsyncPostgresStore(StoreContract):
+    @pytest.fixture
+    def harness(self, dsn: str, schema: str) -> Iterator[Harness]:
+        harness = AsyncPostgresHarness(dsn, schema)
+        yield harness
+        harness.close()
