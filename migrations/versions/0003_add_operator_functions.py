@@ -572,5 +572,14 @@ def _run(sql: str) -> None:
     quoted = '"' + context.config.attributes["schema"].replace('"', '""') + '"'
     statement = sql.replace("{guards}", GUARDS.strip())
     statement = statement.replace("{check_max_rows}", CHECK_MAX_ROWS)
+    statement = statement.replace("$function$", _dollar_quote(quoted))
     # As it stands: no parameters, so no escaping of %; only text()'s own colons.
     op.execute(statement.replace("{s}", quoted).replace(":", r"\:"))
+
+
+def _dollar_quote(quoted: str) -> str:
+    # The schema's name stands inside the bodies; it may hold anything, even this.
+    tag = "function"
+    while f"${tag}$" in quoted:
+        tag += "_"
+    return f"${tag}$"

@@ -231,5 +231,14 @@ def downgrade() -> None:
 
 def _run(sql: str) -> None:
     quoted = '"' + context.config.attributes["schema"].replace('"', '""') + '"'
+    statement = sql.replace("$function$", _dollar_quote(quoted))
     # As it stands: no parameters, so no escaping of %; only text()'s own colons.
-    op.execute(sql.replace("{s}", quoted).replace(":", r"\:"))
+    op.execute(statement.replace("{s}", quoted).replace(":", r"\:"))
+
+
+def _dollar_quote(quoted: str) -> str:
+    # The schema's name stands inside the bodies; it may hold anything, even this.
+    tag = "function"
+    while f"${tag}$" in quoted:
+        tag += "_"
+    return f"${tag}$"

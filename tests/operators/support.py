@@ -33,6 +33,8 @@ class Place:
         Run *query* as an operator would, with the schema as {s}, and return its rows.
         """
         quoted = sql.Identifier(self.schema).as_string(self.connection)
+        if parameters:
+            quoted = quoted.replace("%", "%%")
         text = query.replace("{s}", quoted)
         cursor = self.connection.execute(text.encode(), parameters or None)
         return cursor.fetchall() if cursor.description else []
