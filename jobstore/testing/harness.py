@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from jobstore.async_store import AsyncStore
+from jobstore.lifecycle import JobClass, JobStatus
 from jobstore.memory import AsyncMemoryStore, MemoryStore
 from jobstore.retry import RetryPolicy
 from jobstore.store import Store
@@ -98,9 +99,14 @@ class MemoryHarness(Harness):
         self.edit(job_id, **{name: at - by for name, at in times.items() if at})
 
     def edit(self, job_id: str, **columns: object) -> None:
+        words = {"status": JobStatus, "job_class": JobClass}
+        values = {
+            name: words[name](str(value)) if name in words else value
+            for name, value in columns.items()
+        }
         with self._state.transaction() as state:
             job = state.job(job_id)
-            state.change(job, **{"updated_at": job.updated_at, **columns})
+            state.change(job, **{"updated_at": job.updated_at, **values})
 
     def remove_payload(self, job_id: str) -> None:
         del self._state.payloads[job_id]

@@ -3,6 +3,10 @@ The contract as a suite of tests, by phase of a job's life.
 """
 
 from jobstore.testing.contract.claim import ClaimContract
+from jobstore.testing.contract.families import FamiliesContract
+from jobstore.testing.contract.finish import FinishContract
+from jobstore.testing.contract.leases import LeasesContract
+from jobstore.testing.contract.levels import LevelsContract
 from jobstore.testing.contract.submit import SubmitContract
 
 __all__ = ["StoreContract"]
@@ -11,6 +15,10 @@ __all__ = ["StoreContract"]
 class StoreContract(
     SubmitContract,
     ClaimContract,
+    FinishContract,
+    LeasesContract,
+    FamiliesContract,
+    LevelsContract,
 ):
     """
     Proves that a store keeps what `jobstore.store` promises.
