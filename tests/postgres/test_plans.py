@@ -126,8 +126,8 @@ HOT: dict[str, tuple[str, dict[str, Any], set[str]]] = {
 
 _FILL = """
 INSERT INTO {s}.job (kind, status, started_at, finished_at, worker, fence)
-SELECT 'k', 'completed', now(), now() - interval '30 days', 'w', 1
-FROM generate_series(1, {history});
+SELECT 'k', 'completed', now(), now() - n * interval '1 second', 'w', 1
+FROM generate_series(1, {history}) AS n;
 INSERT INTO {s}.job (kind, job_class)
 SELECT 'k', (ARRAY['interactive', 'system', 'batch'])[1 + n % 3]
 FROM generate_series(1, {ready}) AS n;

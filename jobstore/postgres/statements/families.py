@@ -86,6 +86,7 @@ WITH RECURSIVE family AS (
     FROM family
     CROSS JOIN LATERAL (
         SELECT * FROM {s}.job WHERE job.parent_id = family.id
+        OFFSET 0 -- keeps the planner from joining the whole table instead
     ) AS child
 )
 SELECT id, depth,

@@ -84,6 +84,7 @@ WITH RECURSIVE family (root, id) AS (
     FROM family
     CROSS JOIN LATERAL (
         SELECT id FROM {s}.job WHERE job.parent_id = family.id
+        OFFSET 0 -- keeps the planner from joining the whole table instead
     ) AS child
 ), locked AS MATERIALIZED (
     SELECT job.id, job.tenant, job.idem_key,
@@ -101,10 +102,18 @@ WITH RECURSIVE family (root, id) AS (
     SELECT locked.*
     FROM whole JOIN family USING (root) JOIN locked USING (id)
 ), keys AS (
-    DELETE FROM {s}.idempotency_key AS key
-    USING going
-    WHERE key.tenant = going.tenant AND key.idem_key = going.idem_key
-      AND key.job_id = going.id
+    -- Rows of this table are never updated, so their place is their identity.
+    DELETE FROM {s}.idempotency_key
+    WHERE ctid = ANY(ARRAY(
+        SELECT key.ctid
+        FROM going
+        CROSS JOIN LATERAL (
+            SELECT ctid FROM {s}.idempotency_key
+            WHERE tenant = going.tenant AND idem_key = going.idem_key
+              AND job_id = going.id
+            OFFSET 0
+        ) AS key
+    ))
 ), gone AS (
     DELETE FROM {s}.job
     WHERE id = ANY(ARRAY(SELECT id FROM going))
