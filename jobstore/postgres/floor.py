@@ -7,8 +7,8 @@ claim would walk all of them to reach the first live one. So a store remembers, 
 each queue and class, the created_at of the oldest job its last claim saw, and asks
 only from there on.
 
-The floor is a hint and never a promise. It is dropped every second or so, and
-whenever a claim comes back short; then one claim walks everything. A job that becomes
+The floor is a hint and never a promise. Every second or so, and whenever a claim comes
+back short, one claim walks everything. A job that becomes
 visible below it (committed late, queued again by another process) waits that long.
 Where such a walk has itself become slow, walks are spaced out: they may take a tenth of
 the time, and no more.
@@ -34,7 +34,7 @@ _REFRESH_SECONDS = 1.0
 # Transactions that commit within this time of their statement are never hidden.
 _MARGIN = timedelta(milliseconds=500)
 # What a claim may take on a busy server without any dead entries in its way.
-_CHEAP_SECONDS = 0.05
+_CHEAP_SECONDS = 0.02
 # After a walk that is not cheap, this many times its length without one.
 _SPACING = 10
 _LONGEST_SPACING_SECONDS = 30.0
@@ -114,11 +114,9 @@ class ClaimFloor:
             head = self._heads.setdefault((queue, job_class), _Head())
             if used is NO_FLOOR:
                 head.walked(now, seconds)
-            floors = _above(used, claimed, job_class)
-            if floors is not None:
-                head.floors = floors
-            elif now >= head.may_walk_at:
-                head.floors = NO_FLOOR
+            # A claim that found nothing does not say how far it looked; what was known
+            # before holds all the same.
+            head.floors = _above(used, claimed, job_class) or head.floors
 
     def forget(self, queue: str) -> None:
         """
