@@ -7,7 +7,7 @@ here is what only a verb knows.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 
 from jobstore.errors import InvalidInput
@@ -188,7 +188,26 @@ def check_update(before: Job, after: object, max_result_bytes: int) -> Job:
         raise InvalidInput("error_code", after.error_code, "a failed job has one")
     if after.error_code is not None:
         check_text("error_code", after.error_code)
-    return after
+    error_code, error_message = _fitting_error(before, after, status)
+    return replace(after, error_code=error_code, error_message=error_message)
+
+
+def _fitting_error(
+    before: Job, after: Job, status: JobStatus
+) -> tuple[str | None, str | None]:
+    """
+    Return the error as it is to be stored: none on a completed job.
+
+    What an earlier attempt left there goes by itself, as with `complete`.
+    """
+    if status is not JobStatus.COMPLETED:
+        message = after.error_message
+        return after.error_code, None if message is None else recordable_reason(message)
+    for name in ("error_code", "error_message"):
+        value = getattr(after, name)
+        if value is not None and value != getattr(before, name):
+            raise InvalidInput(name, value, "a completed job has none")
+    return None, None
 
 
 def recordable_reason(reason: object) -> str:

@@ -7,7 +7,10 @@ from jobstore.testing.contract.families import FamiliesContract
 from jobstore.testing.contract.finish import FinishContract
 from jobstore.testing.contract.leases import LeasesContract
 from jobstore.testing.contract.levels import LevelsContract
+from jobstore.testing.contract.operate import OperateContract
+from jobstore.testing.contract.read import ReadContract
 from jobstore.testing.contract.submit import SubmitContract
+from jobstore.testing.contract.upkeep import UpkeepContract
 
 __all__ = ["StoreContract"]
 
@@ -19,6 +22,9 @@ class StoreContract(
     LeasesContract,
     FamiliesContract,
     LevelsContract,
+    OperateContract,
+    ReadContract,
+    UpkeepContract,
 ):
     """
     Proves that a store keeps what `jobstore.store` promises.
