@@ -393,6 +393,7 @@ class AsyncPostgresStore:
 
     def _run_on_own(self, call: Call[T], tries: Tries) -> T:
         with own_connection(self._engine.sync_engine) as driver:
+            self._core.watch(driver, tries)
             executor = AsyncOwnConnection(driver)
             if call.transaction or self._core.sets_limits:
                 with executor.transaction():
@@ -400,4 +401,6 @@ class AsyncPostgresStore:
             return self._core.run(executor, call, tries)
 
     def _run_on(self, connection: Connection, call: Call[T], tries: Tries) -> T:
-        return self._core.run(SharedConnection(connection), call, tries)
+        shared = SharedConnection(connection)
+        self._core.watch(shared.driver, tries)
+        return self._core.run(shared, call, tries)

@@ -59,12 +59,22 @@ class Core:
         self.sets_limits = sets_limits
         """The connections' sessions don't carry the limits: each transaction does."""
 
+    def watch(self, driver: Driver, tries: "Tries") -> None:
+        """
+        Note on which connection a try is made, and bound it, its commit included.
+
+        To be called before anything is sent: it is what tells a pooled connection
+        that was dead already from a server that can't be reached.
+        """
+        tries.driver = driver
+        if self._call_seconds:
+            tries.watched = watch(driver.pgconn.socket, self._call_seconds)
+
     def run(self, executor: Executor, call: Call[T], tries: "Tries") -> T:
         """
         Make one try of *call*.
         """
-        if self._call_seconds:
-            tries.watch(executor.driver, self._call_seconds)
+        tries.has_sent = True
         if self.sets_limits:
             executor.rows(_SET_LIMITS, self.limits.settings())
         session = Session(
@@ -90,40 +100,36 @@ class Tries:
         self._left = _TRIES
         self._pause = _FIRST_PAUSE_SECONDS
         self._reconnected = False
-        self._driver: Driver | None = None
-        self._watch: Watch | None = None
+        self.driver: Driver | None = None
+        self.has_sent = False
+        """Beyond the begin of a transaction: before that, nothing can have been done."""
+        self.watched: Watch | None = None
         self.may_have_been_done = False
         self.queues_to_wake: set[str] = set()
-
-    def watch(self, driver: Driver, seconds: float) -> None:
-        """
-        Bound this try, its commit included; `unwatch` ends it.
-        """
-        self._driver = driver
-        self._watch = watch(driver.pgconn.socket, seconds)
 
     def unwatch(self) -> None:
         """
         The try is over, whatever came of it.
         """
-        if self._watch is not None:
-            unwatch(self._watch)
-            self._watch = None
+        if self.watched is not None:
+            unwatch(self.watched)
+            self.watched = None
 
     def failed(self, error: Exception) -> float | JobstoreError:
         """
         Say what to do after *error*: pause that many seconds and repeat, or raise.
         """
-        fault = fault_of(error, self._driver)
-        self._driver = None
-        ours = translate(error, fault, writes=self._call.writes)
+        fault = fault_of(error, self.driver)
+        self.driver = None
+        ours = translate(error, fault, writes=self._call.writes and self.has_sent)
         if isinstance(ours, OutcomeUnknown):
             self.may_have_been_done = True
         self._left -= 1
         if self._left and fault.may_repeat_at_once:
             self._pause *= 2
             return self._pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
-        if fault.is_cut and self._call.repeatable and not self._reconnected:
+        may_repeat = self._call.repeatable or not self.has_sent
+        if fault.is_cut and may_repeat and not self._reconnected:
             self._reconnected = True
             return 0.0
         if self.may_have_been_done and isinstance(

@@ -431,7 +431,7 @@ class PostgresStore:
         tries = Tries(call)
         while True:
             try:
-                with self._executor(call) as executor:
+                with self._executor(call, tries) as executor:
                     result = self._core.run(executor, call, tries)
             except DATABASE_ERRORS as error:
                 verdict = tries.failed(error)
@@ -447,12 +447,15 @@ class PostgresStore:
             time.sleep(verdict)
 
     @contextmanager
-    def _executor(self, call: Call[T]) -> Iterator[Executor]:
+    def _executor(self, call: Call[T], tries: Tries) -> Iterator[Executor]:
         if self._is_foreign:
             with self._transactions.begin() as connection:
-                yield SharedConnection(connection)
+                shared = SharedConnection(connection)
+                self._core.watch(shared.driver, tries)
+                yield shared
             return
         with own_connection(self._engine) as driver:
+            self._core.watch(driver, tries)
             executor = OwnConnection(driver)
             if call.transaction or self._core.sets_limits:
                 with executor.transaction():
