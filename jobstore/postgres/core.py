@@ -92,7 +92,8 @@ class Tries:
     A deadlock or a serialization failure undid the whole transaction: it is tried
     again, a few times, with growing, jittered pauses. A connection that turned out
     dead is replaced once: after a restart of the server every pooled one is. What
-    goes on failing is raised, in our terms.
+    goes on failing is raised, in our terms. A create may meet its own first try, which
+    the server went on with after the connection broke: then it is looked for again.
     """
 
     def __init__(self, call: Call[Any]) -> None:
@@ -102,7 +103,7 @@ class Tries:
         self._reconnected = False
         self.driver: Driver | None = None
         self.has_sent = False
-        """Beyond the begin of a transaction: before that, nothing can have been done."""
+        """Beyond a transaction's begin; before that, nothing can have been done."""
         self.watched: Watch | None = None
         self.may_have_been_done = False
         self.queues_to_wake: set[str] = set()
@@ -125,7 +126,8 @@ class Tries:
         if isinstance(ours, OutcomeUnknown):
             self.may_have_been_done = True
         self._left -= 1
-        if self._left and fault.may_repeat_at_once:
+        met_itself = self.may_have_been_done and fault.constraint == "job_pkey"
+        if self._left and (fault.may_repeat_at_once or met_itself):
             self._pause *= 2
             return self._pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
         may_repeat = self._call.repeatable or not self.has_sent

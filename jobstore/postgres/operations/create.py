@@ -136,6 +136,9 @@ def insert(
         if missing:
             known = find(session, [new[place] for place in missing], strict=strict)
             for place, one in zip(missing, known, strict=True):
+                if one is not None and one.job.id == job_ids[place]:
+                    # Our own, by an earlier try that the server finished meanwhile.
+                    one = Created(one.job, created=True)  # noqa: PLW2901
                 results[place] = one
             missing = [place for place in missing if results[place] is None]
         if not missing:
