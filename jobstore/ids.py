@@ -43,16 +43,16 @@ def new_id() -> str:
         return str(ULID.from_int(_last))
 
 
-def known_id(job_id: object) -> str:
+def known_id(job_id: object, name: str = "job_id") -> str:
     """
-    Return *job_id* in canonical form.
+    Return *job_id* in canonical form; *name* is the field it stands in.
 
     Raises:
         JobNotFound: It is text but no ULID, so no job can have it.
         InvalidInput: It is not text at all.
     """
     if not isinstance(job_id, str):
-        raise InvalidInput("job_id", job_id, "must be a str")
+        raise InvalidInput(name, job_id, "must be a str")
     if not _ULID.fullmatch(job_id):
         raise JobNotFound(job_id)
     return job_id.upper()

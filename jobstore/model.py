@@ -129,7 +129,7 @@ class NewJob:
         if self.available_at is not None:
             _put(self, "available_at", check_instant("available_at", self.available_at))
         if self.parent_id is not None:
-            _put(self, "parent_id", known_id(self.parent_id))
+            _put(self, "parent_id", known_id(self.parent_id, "parent_id"))
         _put(self, "pages", _pages(self.pages))
         _put(self, "traceparent", _traceparent(self.traceparent))
 
