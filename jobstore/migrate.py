@@ -64,6 +64,7 @@ def upgrade(
         Atomic: Each revision is one transaction, unless it says otherwise itself.
         Repeat: At *revision* already, it returns without taking any lock.
     """
+    Schema(schema)  # refuses a name that is none, before anything is sent
     if revision == "head" and current(target, schema=schema) == head():
         return head()
     _with_retries(target, schema, lambda config: command.upgrade(config, revision))
