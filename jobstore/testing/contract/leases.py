@@ -77,6 +77,8 @@ class LeasesContract(Contract):
         assert store.complete(new.lease) is JobStatus.COMPLETED
         with pytest.raises(LeaseLost):
             store.set_result(old.lease, Completed(b"other"))
+        with pytest.raises(LeaseLost):
+            store.set_result(old.lease, Completed(None))
 
     @pytest.mark.parametrize("outcome", OUTCOMES, ids=repr)
     @pytest.mark.parametrize(

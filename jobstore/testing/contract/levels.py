@@ -117,6 +117,14 @@ class LevelsContract(Contract):
         assert parent.status is JobStatus.QUEUED
         assert (parent.children_open, parent.children_failed) == (0, 0)
 
+    def test_a_child_run_before_its_time_is_counted_once(self, store: Store) -> None:
+        claim, _ = parked(store, 1)
+        store.snooze(hold(store, queue="pages").lease, HOUR)
+        store.requeue(store.list_children(claim.job.id)[0].id)
+        assert store.get(claim.job.id).children_open == 1
+        store.complete(hold(store, queue="pages").lease)
+        assert store.get(claim.job.id).status is JobStatus.QUEUED
+
     def test_a_child_of_an_ended_parent_may_be_reopened(self, store: Store) -> None:
         claim, _ = parked(store, 1, on_child_failure=ChildFailure.FAIL)
         page = hold(store, queue="pages")
