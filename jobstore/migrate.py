@@ -20,14 +20,16 @@ from typing import Any
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 from sqlalchemy.pool import NullPool
 
-from jobstore.errors import SchemaError, StoreBusy, StoreUnavailable
-from jobstore.postgres.engine import engine_url
+from jobstore.errors import InvalidInput, SchemaError, StoreBusy, StoreUnavailable
+from jobstore.postgres.engine import engine_url, shown_url
 from jobstore.postgres.schema import Schema
 from jobstore.postgres.tables import metadata
+from jobstore.postgres.translate import fault_of, translate
 
 __all__ = ["comparison", "current", "downgrade", "head", "migrating", "upgrade"]
 
@@ -59,6 +61,8 @@ def upgrade(
             could not be had within a minute of tries. What was committed stays;
             call again.
         StoreUnavailable: The database could not be reached.
+        StoreFault: The database refused it; the role lacks a right, for example.
+        InvalidInput: There is no such revision on the way.
 
     Guarantees:
         Atomic: Each revision is one transaction, unless it says otherwise itself.
@@ -67,7 +71,9 @@ def upgrade(
     Schema(schema)  # refuses a name that is none, before anything is sent
     if revision == "head" and current(target, schema=schema) == head():
         return head()
-    _with_retries(target, schema, lambda config: command.upgrade(config, revision))
+    _with_retries(
+        target, schema, revision, lambda config: command.upgrade(config, revision)
+    )
     return current(target, schema=schema)
 
 
@@ -83,13 +89,14 @@ def downgrade(
 
     Raises:
         SchemaError: The way down would lose jobs and *allow_data_loss* is False.
-        StoreBusy, StoreUnavailable: As in `upgrade`.
+        StoreBusy, StoreUnavailable, StoreFault, InvalidInput: As in `upgrade`.
     """
     x_arguments = ["allow-data-loss=yes"] if allow_data_loss else []
     try:
         _with_retries(
             target,
             schema,
+            revision,
             lambda config: command.downgrade(config, revision),
             x_arguments,
         )
@@ -111,7 +118,7 @@ def current(target: str | Engine, *, schema: str = "jobstore") -> str | None:
         except ProgrammingError as error:
             if getattr(error.orig, "sqlstate", None) in {"42P01", "3F000"}:
                 return None
-            raise
+            raise translate(error, fault_of(error), writes=False) from None
         revision: str | None = rows.scalar()
         return revision
 
@@ -177,6 +184,7 @@ def migrating(target: str | Engine, *, schema: str) -> Iterator[Connection]:
 def _with_retries(
     target: str | Engine,
     schema: str,
+    revision: str,
     run: Callable[[Config], None],
     x_arguments: list[str] | None = None,
 ) -> None:
@@ -189,7 +197,7 @@ def _with_retries(
         except DBAPIError as error:
             sqlstate = getattr(error.orig, "sqlstate", None)
             if sqlstate not in _RETRIED:
-                raise
+                raise translate(error, fault_of(error), writes=True) from None
             if attempt == _TRIES:
                 message = (
                     f"a table lock in schema {schema} could not be had in {_TRIES} "
@@ -199,6 +207,8 @@ def _with_retries(
             # A pause as long as the wait was: claims that queued behind it get
             # through before the next try.
             time.sleep(_LOCK_TIMEOUT_MS / 1000)
+        except CommandError as error:
+            raise InvalidInput("revision", revision, str(error)) from None
         else:
             return
 
@@ -249,7 +259,7 @@ def _connected(target: str | Engine) -> Iterator[Connection]:
     try:
         connection = engine.connect()
     except OperationalError as error:
-        message = f"cannot connect to {url.render_as_string(hide_password=True)}"
+        message = f"cannot connect to {shown_url(url)}"
         reason = str(error.orig).strip().splitlines()[0]
         raise StoreUnavailable(f"{message}: {reason}") from None
     try:

@@ -16,7 +16,7 @@ from sqlalchemy.pool import NullPool
 from jobstore.doctor.report import Finding, Severity
 from jobstore.doctor.thresholds import Thresholds
 from jobstore.errors import StoreUnavailable
-from jobstore.postgres.engine import engine_url
+from jobstore.postgres.engine import engine_url, shown_url
 from jobstore.postgres.schema import Schema
 
 __all__ = ["Check", "Look", "looking", "server_time"]
@@ -115,7 +115,7 @@ def looking(
                 thresholds=thresholds,
             )
     except OperationalError as error:
-        message = f"cannot connect to {url.render_as_string(hide_password=True)}"
+        message = f"cannot connect to {shown_url(url)}"
         reason = str(error.orig).strip().splitlines()[0]
         raise StoreUnavailable(f"{message}: {reason}") from None
     finally:

@@ -29,6 +29,7 @@ __all__ = [
     "engine_url",
     "own_connection",
     "recreated",
+    "shown_url",
 ]
 
 
@@ -122,7 +123,18 @@ def engine_url(dsn: str | URL) -> URL:
         "postgresql+psycopg_async",
     }:
         raise InvalidInput("dsn", url.drivername, "must begin with postgresql://")
+    if "@" in f"{url.host}{url.database}":
+        # Part of a password, most likely, that was cut at an earlier one.
+        raise InvalidInput("dsn", "…", "an @ in a user or password is written %40")
     return url.set(drivername="postgresql+psycopg")
+
+
+def shown_url(url: URL) -> str:
+    """
+    Say where *url* leads, and nothing that may be secret: options can be, too.
+    """
+    where = {name: url.query[name] for name in ("host", "port") if name in url.query}
+    return url.set(query=where).render_as_string(hide_password=True)
 
 
 def engine(
