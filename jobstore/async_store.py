@@ -249,6 +249,7 @@ class AsyncStore(AsyncCreator, AsyncFinisher, Protocol):
         older_than: timedelta,
         *,
         status: Iterable[JobStatus] = TERMINAL,
+        keep_keys_for: timedelta = timedelta(0),
         limit: int = 1000,
     ) -> int:
         """

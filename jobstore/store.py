@@ -99,6 +99,7 @@ class Creator(Protocol):
             IdempotencyConflict: see *strict*; also when *job_id* belongs to a job
                 with another key or other content.
             InvalidParent: the parent is unknown, has ended, or is another tenant's.
+            JobPruned: the key is known, but its job was pruned since.
 
         Guarantees:
             Atomic: The job, its payload and its key appear together or not at all.
@@ -476,17 +477,22 @@ class Store(Creator, Finisher, Protocol):
         older_than: timedelta,
         *,
         status: Iterable[JobStatus] = TERMINAL,
+        keep_keys_for: timedelta = timedelta(0),
         limit: int = 1000,
     ) -> int:
         """
         Delete ended jobs that finished more than *older_than* ago; return how many.
 
-        With them go payload, key and history. Only whole families go: a parent and
-        all below it must have ended that long ago, in one of *status*.
+        With them go payload and history. Only whole families go: a parent and all
+        below it must have ended that long ago, in one of *status*. Idempotency keys go
+        with their jobs, or later if *keep_keys_for* says so.
 
         Args:
             older_than: At least 1 s. Deleting everything is not offered.
             status: Terminal statuses only.
+            keep_keys_for: How long an idempotency key is good for, counted from its
+                first use. One that outlives its job makes a create with it raise
+                `JobPruned`: the work was done. Its time up, a later prune drops it.
             limit: Jobs for each of the short transactions this works in.
 
         Guarantees:

@@ -68,6 +68,12 @@ def reclaim(where: Target, *, visibility_timeout: timedelta, json: bool) -> None
 @target
 @click.option("--older-than", type=DURATION, required=True, help="E.g. 30d.")
 @click.option(
+    "--keep-keys-for",
+    type=DURATION,
+    default="0s",
+    help="Idempotency keys stay this long after their first use.",
+)
+@click.option(
     "--status",
     multiple=True,
     type=click.Choice(sorted(str(one) for one in TERMINAL)),
@@ -75,14 +81,19 @@ def reclaim(where: Target, *, visibility_timeout: timedelta, json: bool) -> None
 )
 @as_json
 def prune(
-    where: Target, *, older_than: timedelta, status: tuple[str, ...], json: bool
+    where: Target,
+    *,
+    older_than: timedelta,
+    keep_keys_for: timedelta,
+    status: tuple[str, ...],
+    json: bool,
 ) -> None:
     """
     Delete jobs that ended long ago: whole families, with payloads and history.
     """
     statuses = [JobStatus(word) for word in status] or TERMINAL
     with where.store() as store, output.warnings.status("pruning …"):
-        deleted = store.prune(older_than, status=statuses)
+        deleted = store.prune(older_than, status=statuses, keep_keys_for=keep_keys_for)
     if json:
         output.print_json({"deleted": deleted})
     else:

@@ -234,10 +234,13 @@ class AsyncMemoryStore:
         older_than: timedelta,
         *,
         status: Iterable[JobStatus] = TERMINAL,
+        keep_keys_for: timedelta = timedelta(0),
         limit: int = 1000,
     ) -> int:
         """See `Store.prune`."""
-        return self._blocking.prune(older_than, status=status, limit=limit)
+        return self._blocking.prune(
+            older_than, status=status, keep_keys_for=keep_keys_for, limit=limit
+        )
 
     # -- operate ---------------------------------------------------------------
 

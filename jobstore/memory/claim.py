@@ -3,6 +3,7 @@ Claiming, heartbeats, and the sweeps: due jobs, expired leases, old families.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from jobstore.lifecycle import JobClass, JobStatus
@@ -103,7 +104,12 @@ def reclaim_stale(state: State, visibility_timeout: timedelta) -> Reclaimed:
     return Reclaimed(requeued=requeued, failed=len(failed))
 
 
-def prune(state: State, older_than: timedelta, statuses: Sequence[JobStatus]) -> int:
+def prune(
+    state: State,
+    older_than: timedelta,
+    statuses: Sequence[JobStatus],
+    keep_keys_for: timedelta,
+) -> int:
     """
     Delete whole families that ended long ago; return how many jobs.
     """
@@ -123,8 +129,11 @@ def prune(state: State, older_than: timedelta, statuses: Sequence[JobStatus]) ->
                 for member in family
             ):
                 for member in reversed(family):
-                    _delete(state, member)
+                    _delete(state, member, keep_keys_for)
                 deleted += len(family)
+    for name, key in list(state.keys.items()):
+        if key.expires_at is not None and key.expires_at <= state.now:
+            state.drop_key(name)
     return deleted
 
 
@@ -139,10 +148,16 @@ def _exhaust(state: State, job: Job, message: str) -> Job:
     )
 
 
-def _delete(state: State, job: Job) -> None:
+def _delete(state: State, job: Job, keep_keys_for: timedelta) -> None:
     state.delete_job(job)
     if job.idem_key is None:
         return
-    key = state.keys.get((job.tenant, job.idem_key))
-    if key is not None and key.job_id == job.id:
-        state.drop_key((job.tenant, job.idem_key))
+    name = (job.tenant, job.idem_key)
+    key = state.keys.get(name)
+    if key is None or key.job_id != job.id:
+        return
+    expires_at = key.created_at + keep_keys_for
+    if expires_at > state.now:
+        state.put(state.keys, name, replace(key, expires_at=expires_at))
+    else:
+        state.drop_key(name)

@@ -113,7 +113,7 @@ def _create_one(
     state.store_job(job)
     state.put(state.payloads, job.id, Payload(new.payload, new.content_type))
     if new.idem_key is not None:
-        key = Key(job.id, new.fingerprint)
+        key = Key(job.id, new.fingerprint, state.now)
         state.put(state.keys, (new.tenant, new.idem_key), key)
     return Created(job, created=True)
 

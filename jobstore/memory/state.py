@@ -36,6 +36,9 @@ class Key:
 
     job_id: str
     fingerprint: bytes
+    created_at: datetime
+    expires_at: datetime | None = None
+    """Set when the job is pruned and the key stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

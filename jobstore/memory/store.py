@@ -331,14 +331,16 @@ class MemoryStore:
         older_than: timedelta,
         *,
         status: Iterable[JobStatus] = TERMINAL,
+        keep_keys_for: timedelta = timedelta(0),
         limit: int = 1000,
     ) -> int:
         """See `Store.prune`."""
         check_duration("older_than", older_than, shortest=timedelta(seconds=1))
+        check_duration("keep_keys_for", keep_keys_for, shortest=timedelta(0))
         statuses = checks.check_terminal(status)
         checks.check_limit(limit)
         with self._state.transaction() as state:
-            return claiming.prune(state, older_than, statuses)
+            return claiming.prune(state, older_than, statuses, keep_keys_for)
 
     # -- operate ---------------------------------------------------------------
 

@@ -327,6 +327,7 @@ class AsyncPostgresStore:
         older_than: timedelta,
         *,
         status: Iterable[JobStatus] = TERMINAL,
+        keep_keys_for: timedelta = timedelta(0),
         limit: int = 1000,
     ) -> int:
         """See `Store.prune`."""
@@ -335,7 +336,7 @@ class AsyncPostgresStore:
         after: Cursor | None = OLDEST
         while after is not None:
             deleted, after = await self._run(
-                self._calls.prune(older_than, statuses, limit, after)
+                self._calls.prune(older_than, statuses, keep_keys_for, limit, after)
             )
             total += deleted
         return total

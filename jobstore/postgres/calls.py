@@ -72,7 +72,8 @@ class Calls:
             job_ids=[new_id() for _ in jobs],
             strict=strict,
         )
-        transaction = strict or any(one.parent_id for one in jobs)
+        # Of several, one may be refused after the others were inserted.
+        transaction = any(one.parent_id or one.idem_key for one in jobs)
         return Call(run, transaction=transaction)
 
     def fan_out(
@@ -231,6 +232,7 @@ class Calls:
         self,
         older_than: timedelta,
         status: Iterable[JobStatus],
+        keep_keys_for: timedelta,
         limit: int,
         after: upkeep.Cursor,
     ) -> Call[tuple[int, upkeep.Cursor | None]]:
@@ -239,6 +241,9 @@ class Calls:
             upkeep.prune,
             older_than=older_than,
             statuses=checks.check_terminal(status),
+            keep_keys_for=check_duration(
+                "keep_keys_for", keep_keys_for, shortest=timedelta(0)
+            ),
             limit=checks.check_limit(limit),
             after=after,
         )

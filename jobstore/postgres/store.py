@@ -372,6 +372,7 @@ class PostgresStore:
         older_than: timedelta,
         *,
         status: Iterable[JobStatus] = TERMINAL,
+        keep_keys_for: timedelta = timedelta(0),
         limit: int = 1000,
     ) -> int:
         """See `Store.prune`."""
@@ -380,7 +381,7 @@ class PostgresStore:
         after: Cursor | None = OLDEST
         while after is not None:
             deleted, after = self._run(
-                self._calls.prune(older_than, statuses, limit, after)
+                self._calls.prune(older_than, statuses, keep_keys_for, limit, after)
             )
             total += deleted
         return total

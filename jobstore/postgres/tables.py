@@ -348,7 +348,17 @@ def _idempotency_key(tables: MetaData) -> None:
             server_default=text("statement_timestamp()"),
             comment="When it was first used.",
         ),
+        Column(
+            "expires_at",
+            _INSTANT,
+            comment="If set, its job was pruned, and the key itself goes then.",
+        ),
         PrimaryKeyConstraint("tenant", "idem_key", name="idempotency_key_pkey"),
+        Index(
+            "idempotency_key_expiry_idx",
+            "expires_at",
+            postgresql_where=text("expires_at IS NOT NULL"),
+        ),
         *_checks("idempotency_key_text_check", "idempotency_key_fingerprint_check"),
         comment="The idempotency index: which job a tenant's key stands for. It is what makes a repeated create find the first job.",
     )

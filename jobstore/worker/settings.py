@@ -32,6 +32,7 @@ class WorkerSettings:
     poll_every: timedelta
     upkeep_every: timedelta
     prune_after: timedelta | None
+    keep_keys_for: timedelta
     name: str = field(default_factory=process_name)
 
     def __post_init__(self) -> None:
@@ -50,6 +51,7 @@ class WorkerSettings:
         check_duration("grace", self.grace, shortest=timedelta(0))
         check_duration("poll_every", self.poll_every, shortest=_SHORTEST)
         check_duration("upkeep_every", self.upkeep_every, shortest=_SHORTEST)
+        check_duration("keep_keys_for", self.keep_keys_for, shortest=timedelta(0))
         if self.prune_after is not None:
             check_duration("prune_after", self.prune_after, shortest=_SECOND)
         check_text("worker", self.name)

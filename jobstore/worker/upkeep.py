@@ -38,6 +38,7 @@ class Upkeep:
         self._every = settings.upkeep_every.total_seconds()
         self._visibility_timeout = settings.visibility_timeout
         self._prune_after = settings.prune_after
+        self._keep_keys_for = settings.keep_keys_for
         now = time.monotonic()
         self._repair_at = now + _jittered(_REPAIR_SECONDS)
         self._prune_at = now + _jittered(_PRUNE_SECONDS)
@@ -63,7 +64,9 @@ class Upkeep:
                 _log.warning("%d waiting parents put right", repaired)
         if self._prune_after is not None and now >= self._prune_at:
             self._prune_at = now + _jittered(_PRUNE_SECONDS)
-            pruned = self._store.prune(self._prune_after, limit=_BATCH)
+            pruned = self._store.prune(
+                self._prune_after, keep_keys_for=self._keep_keys_for, limit=_BATCH
+            )
             _log.info("%d old jobs pruned", pruned)
         return _jittered(self._every)
 

@@ -64,6 +64,7 @@ class Worker:
         upkeep_every: How often this worker sweeps; None: a quarter of
             *visibility_timeout*.
         prune_after: Delete jobs that ended this long ago; None never does.
+        keep_keys_for: When pruning, how long an idempotency key is good for.
         name: For operators; None names this process start.
 
     Raises:
@@ -84,6 +85,7 @@ class Worker:
         poll_every: timedelta = _SECOND,
         upkeep_every: timedelta | None = None,
         prune_after: timedelta | None = None,
+        keep_keys_for: timedelta = timedelta(0),
         name: str | None = None,
     ) -> None:
         if not handlers:
@@ -99,6 +101,7 @@ class Worker:
             poll_every=poll_every,
             upkeep_every=quarter if upkeep_every is None else upkeep_every,
             prune_after=prune_after,
+            keep_keys_for=keep_keys_for,
             name=process_name() if name is None else name,
         )
         self._store = store.blocking if isinstance(store, AsyncStore) else store

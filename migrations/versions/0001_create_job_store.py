@@ -75,7 +75,12 @@ CREATE TABLE {s}.job (
     CONSTRAINT job_pkey PRIMARY KEY (id),
     CONSTRAINT job_parent_fkey FOREIGN KEY (parent_id) REFERENCES {s}.job (id),
 
-    CONSTRAINT job_id_check CHECK (id ~ '^[0-7][0-9A-HJKMNP-TV-Z]{25}$'),
+    -- A ULID, without a regular expression: this runs at every update too, and that
+    -- would take four times as long.
+    CONSTRAINT job_id_check CHECK (
+        octet_length(id) = 26 AND id < '8'
+        AND btrim(id, '0123456789ABCDEFGHJKMNPQRSTVWXYZ') = ''
+    ),
     CONSTRAINT job_text_check CHECK (
         octet_length(tenant) BETWEEN 1 AND 255
         AND octet_length(idem_key) BETWEEN 1 AND 1024
@@ -158,6 +163,7 @@ CREATE TABLE {s}.idempotency_key (
     job_id       text COLLATE "C" NOT NULL,
     fingerprint  bytea NOT NULL,
     created_at   timestamptz NOT NULL DEFAULT statement_timestamp(),
+    expires_at   timestamptz,
     CONSTRAINT idempotency_key_pkey PRIMARY KEY (tenant, idem_key),
     CONSTRAINT idempotency_key_text_check CHECK (
         octet_length(tenant) BETWEEN 1 AND 255
@@ -165,6 +171,9 @@ CREATE TABLE {s}.idempotency_key (
     ),
     CONSTRAINT idempotency_key_fingerprint_check CHECK (octet_length(fingerprint) = 32)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE INDEX idempotency_key_expiry_idx ON {s}.idempotency_key (expires_at)
+    WHERE expires_at IS NOT NULL;
 
 CREATE TABLE {s}.attempt (
     job_id         text COLLATE "C" NOT NULL,
@@ -228,6 +237,7 @@ COMMENT ON COLUMN {s}.idempotency_key.idem_key IS 'The key, compared byte for by
 COMMENT ON COLUMN {s}.idempotency_key.job_id IS 'The job it stands for.';
 COMMENT ON COLUMN {s}.idempotency_key.fingerprint IS 'SHA-256 over kind, content type and payload, to notice a key used again for other work.';
 COMMENT ON COLUMN {s}.idempotency_key.created_at IS 'When it was first used.';
+COMMENT ON COLUMN {s}.idempotency_key.expires_at IS 'If set, its job was pruned, and the key itself goes then.';
 
 COMMENT ON TABLE {s}.attempt IS 'History: one row for each attempt that did not end in success; goes with its job.';
 COMMENT ON COLUMN {s}.attempt.job_id IS 'The job.';

@@ -106,8 +106,18 @@ HOT: dict[str, tuple[str, dict[str, Any], set[str]]] = {
     ),
     "prune": (
         upkeep.PRUNE,
-        {"roots": IDS, "older_than": timedelta(days=1), "statuses": ["completed"]},
+        {
+            "roots": IDS,
+            "older_than": timedelta(days=1),
+            "statuses": ["completed"],
+            "keep_keys_for": timedelta(0),
+        },
         {"job_parent_idx", "job_pkey"},
+    ),
+    "drop keys": (
+        upkeep.DROP_KEYS,
+        {"limit": 100},
+        {"idempotency_key_expiry_idx"},
     ),
     "get": (read.GET, {"job_id": ID}, {"job_pkey"}),
     "payload": (read.PAYLOAD, {"job_id": ID}, {"job_pkey", "payload_pkey"}),

@@ -12,6 +12,7 @@ import pytest
 from jobstore import (
     JobClass,
     JobNotFound,
+    JobPruned,
     JobStatus,
     NewJob,
     PayloadMissing,
@@ -197,6 +198,23 @@ def test_a_lease_taken_twice_under_one_fence_does_not_wedge_the_sweep(
     assert store.get(job.id).status is JobStatus.QUEUED
 
 
+def test_a_key_that_outlived_its_job_goes_when_its_time_is_up(
+    store: PostgresStore, hand: Admin
+) -> None:
+    store.create(NewJob(kind="k", idem_key="k"))
+    claim = store.claim_next()
+    assert claim is not None
+    store.complete(claim.lease)
+    hand.execute("UPDATE job SET finished_at = finished_at - interval '1 day'")
+    assert store.prune(timedelta(hours=1), keep_keys_for=timedelta(days=7)) == 1
+    assert store.prune(timedelta(hours=1)) == 0
+    with pytest.raises(JobPruned):
+        store.create(NewJob(kind="k", idem_key="k"))
+    hand.execute("UPDATE idempotency_key SET expires_at = now()")
+    assert store.prune(timedelta(hours=1)) == 0
+    assert store.create(NewJob(kind="k", idem_key="k")).created
+
+
 def test_heartbeats_are_hot(store: PostgresStore, hand: Admin, schema: str) -> None:
     store.create_many([NewJob(kind="k") for _ in range(200)])
     leases = [one.lease for one in store.claim(200)]
@@ -214,9 +232,9 @@ def test_heartbeats_are_hot(store: PostgresStore, hand: Admin, schema: str) -> N
         assert row is not None
         return row[0], row[1]
 
-    total = 30 * len(leases)
+    total = 60 * len(leases)
     before = updates()
-    for _ in range(30):
+    for _ in range(60):
         assert store.heartbeat(leases).held == set(leases)
     store.close()  # a session reports its counts when it ends, at the latest
     for _ in range(1000):

@@ -34,7 +34,9 @@ def reclaim_stale(
 def prune(
     session: Session,
     older_than: timedelta,
+    *,
     statuses: Sequence[JobStatus],
+    keep_keys_for: timedelta,
     limit: int,
     after: Cursor,
 ) -> tuple[int, Cursor | None]:
@@ -51,13 +53,15 @@ def prune(
         after_id=after[1],
     )
     if not roots:
+        session.run(sql.DROP_KEYS, limit=limit)
         return 0, None
     deleted = session.row(
         sql.PRUNE,
         roots=[root[0] for root in roots],
         older_than=older_than,
         statuses=words,
+        keep_keys_for=keep_keys_for,
     )
     assert deleted is not None
     last_id, last_at = roots[-1]
-    return deleted[0], (last_at, last_id) if len(roots) == limit else None
+    return deleted[0], (last_at, last_id)

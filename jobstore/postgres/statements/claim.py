@@ -83,7 +83,7 @@ CLAIM = _claim(
 # Index: job_pkey.
 HEARTBEAT = """
 WITH asked AS MATERIALIZED (
-    SELECT * FROM unnest(%(job_ids)s::text[], %(fences)s::bigint[])
+    SELECT * FROM unnest(%(job_ids)b::text[], %(fences)b::bigint[])
         WITH ORDINALITY AS asked (id, fence, place)
 ), held AS MATERIALIZED (
     SELECT job.id

@@ -38,7 +38,7 @@ WITH keyed AS (
              THEN 'scheduled' ELSE 'queued' END,
         %(max_attempts)s,
         coalesce(%(available_at)s::timestamptz, statement_timestamp()),
-        %(parent_id)s, %(pages)s::int[], %(traceparent)s
+        %(parent_id)s, %(pages)b::int[], %(traceparent)s
     WHERE %(idem_key)s::text IS NULL OR EXISTS (SELECT FROM keyed)
     RETURNING id, status, created_at, available_at
 ), stored AS (
@@ -55,11 +55,11 @@ CREATE_JOBS = f"""
 WITH asked AS MATERIALIZED (
     SELECT *
     FROM unnest(
-        %(job_ids)s::text[], %(tenants)s::text[], %(idem_keys)s::text[],
-        %(fingerprints)s::bytea[], %(queues)s::text[], %(kinds)s::text[],
-        %(job_classes)s::text[], %(max_attempts)s::int[],
-        %(available_at)s::timestamptz[], %(parent_ids)s::text[], %(pages)s::text[],
-        %(traceparents)s::text[], %(content_types)s::text[], %(payloads)s::bytea[]
+        %(job_ids)b::text[], %(tenants)b::text[], %(idem_keys)b::text[],
+        %(fingerprints)b::bytea[], %(queues)b::text[], %(kinds)b::text[],
+        %(job_classes)b::text[], %(max_attempts)b::int[],
+        %(available_at)s::timestamptz[], %(parent_ids)b::text[], %(pages)b::text[],
+        %(traceparents)b::text[], %(content_types)b::text[], %(payloads)b::bytea[]
     ) AS asked (
         id, tenant, idem_key, fingerprint, queue, kind, job_class, max_attempts,
         available_at, parent_id, pages, traceparent, content_type, data
@@ -94,7 +94,7 @@ SELECT id, status, created_at, available_at FROM created
 # What holds these keys. Index: idempotency_key_pkey, then job_pkey.
 FIND_BY_KEY = f"""
 SELECT asked.place, held.fingerprint, held.job_id, {JOB_COLUMNS}
-FROM unnest(%(tenants)s::text[], %(idem_keys)s::text[])
+FROM unnest(%(tenants)b::text[], %(idem_keys)b::text[])
     WITH ORDINALITY AS asked (tenant, idem_key, place)
 CROSS JOIN LATERAL (
     SELECT * FROM {{s}}.idempotency_key AS key
@@ -105,13 +105,13 @@ LEFT JOIN LATERAL (
 ) AS job ON true
 """
 
-FIND_BY_ID = f"SELECT {JOB_COLUMNS} FROM {{s}}.job WHERE id = ANY(%(job_ids)s::text[])"
+FIND_BY_ID = f"SELECT {JOB_COLUMNS} FROM {{s}}.job WHERE id = ANY(%(job_ids)b::text[])"
 
 # Parents that are to get children: held so that they cannot end meanwhile.
 # Locks: the rows, against writers, not against the key shares of foreign keys.
 LOCK_PARENTS = """
 SELECT id, tenant, status FROM {s}.job
-WHERE id = ANY(%(parent_ids)s::text[])
+WHERE id = ANY(%(parent_ids)b::text[])
 ORDER BY id
 FOR NO KEY UPDATE
 """
@@ -121,6 +121,6 @@ UPDATE {s}.job
 SET children_total = children_total + grown.children,
     children_open = children_open + grown.children,
     updated_at = statement_timestamp()
-FROM unnest(%(parent_ids)s::text[], %(children)s::int[]) AS grown (id, children)
+FROM unnest(%(parent_ids)b::text[], %(children)b::int[]) AS grown (id, children)
 WHERE job.id = grown.id
 """

@@ -48,7 +48,7 @@ _RESUMED = """
 TELL_PARENTS = f"""
 WITH locked AS MATERIALIZED (
     SELECT id FROM {{s}}.job
-    WHERE id = ANY(%(parent_ids)s::text[])
+    WHERE id = ANY(%(parent_ids)b::text[])
     ORDER BY id
     FOR NO KEY UPDATE
 )
@@ -59,7 +59,7 @@ SET {
         failed="(job.children_failed + news.failed)",
     )
 }
-FROM unnest(%(parent_ids)s::text[], %(ended)s::int[], %(failed)s::int[])
+FROM unnest(%(parent_ids)b::text[], %(ended)b::int[], %(failed)b::int[])
     AS news (id, ended, failed)
 WHERE job.id = news.id AND job.id = ANY(ARRAY(SELECT id FROM locked))
 RETURNING job.parent_id,
@@ -99,7 +99,7 @@ ORDER BY depth DESC, id
 CANCEL = f"""
 WITH locked AS MATERIALIZED (
     SELECT id, status AS was FROM {{s}}.job
-    WHERE id = ANY(%(job_ids)s::text[])
+    WHERE id = ANY(%(job_ids)b::text[])
     ORDER BY id
     FOR UPDATE
 ), ending AS (
@@ -139,7 +139,7 @@ FOR UPDATE SKIP LOCKED
 RECOUNT = f"""
 UPDATE {{s}}.job
 SET {_RESUMED.format(open="counted.open", failed="counted.failed")}
-FROM unnest(%(parent_ids)s::text[]) AS parent (id)
+FROM unnest(%(parent_ids)b::text[]) AS parent (id)
 CROSS JOIN LATERAL (
     SELECT
         count(*) FILTER (WHERE child.finished_at IS NULL)::int AS open,

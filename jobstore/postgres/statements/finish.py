@@ -39,7 +39,7 @@ WHERE id = %(job_id)s AND fence = %(fence)s AND heartbeat_at IS NOT NULL
 COMPLETE_MANY = f"""
 UPDATE {{s}}.job
 SET {_COMPLETED.format(result="ending.result")}
-FROM unnest(%(job_ids)s::text[], %(fences)s::bigint[], %(results)s::bytea[])
+FROM unnest(%(job_ids)b::text[], %(fences)b::bigint[], %(results)b::bytea[])
     AS ending (id, fence, result)
 WHERE job.id = ending.id AND job.fence = ending.fence
   AND job.heartbeat_at IS NOT NULL
@@ -64,7 +64,7 @@ HISTORY = """
 """
 
 READ_ATTEMPTS = """
-SELECT id, attempts FROM {s}.job WHERE id = ANY(%(job_ids)s::text[])
+SELECT id, attempts FROM {s}.job WHERE id = ANY(%(job_ids)b::text[])
 """
 
 # Failed for good when the caller says so or the attempts are used up; else due again.
@@ -89,8 +89,8 @@ WITH ended AS (
         lease = NULL,
         updated_at = statement_timestamp()
     FROM unnest(
-        %(job_ids)s::text[], %(fences)s::bigint[], %(error_codes)s::text[],
-        %(error_messages)s::text[], %(finals)s::bool[], %(retry_in)s::interval[]
+        %(job_ids)b::text[], %(fences)b::bigint[], %(error_codes)b::text[],
+        %(error_messages)b::text[], %(finals)s::bool[], %(retry_in)s::interval[]
     ) AS ending (id, fence, error_code, error_message, final, retry_in)
     WHERE job.id = ending.id AND job.fence = ending.fence
       AND job.heartbeat_at IS NOT NULL
@@ -117,7 +117,7 @@ WITH ended AS (
         lease = NULL,
         updated_at = statement_timestamp()
     FROM unnest(
-        %(job_ids)s::text[], %(fences)s::bigint[], %(outcomes)s::text[],
+        %(job_ids)b::text[], %(fences)b::bigint[], %(outcomes)b::text[],
         %(delays)s::interval[]
     ) AS ending (id, fence, outcome, delay)
     WHERE job.id = ending.id AND job.fence = ending.fence
@@ -135,7 +135,7 @@ SELECT
     asked.place, job.status, job.fence, job.heartbeat_at IS NOT NULL,
     CASE WHEN job.fence = asked.fence THEN job.result END,
     attempt.outcome, attempt.error_code, attempt.error_message
-FROM unnest(%(job_ids)s::text[], %(fences)s::bigint[])
+FROM unnest(%(job_ids)b::text[], %(fences)b::bigint[])
     WITH ORDINALITY AS asked (id, fence, place)
 LEFT JOIN LATERAL (SELECT * FROM {s}.job WHERE job.id = asked.id) AS job ON true
 LEFT JOIN LATERAL (

@@ -4,7 +4,7 @@ Sweeps: expired leases, used-up attempts, old families.
 
 from jobstore.postgres.statements.finish import HISTORY
 
-__all__ = ["FAIL_EXHAUSTED", "OLD_ROOTS", "PRUNE", "RECLAIM"]
+__all__ = ["DROP_KEYS", "FAIL_EXHAUSTED", "OLD_ROOTS", "PRUNE", "RECLAIM"]
 
 # Expired leases. The row's own lease, if it has one, can only lengthen the wait.
 # Locks: skips what others hold: their holder is alive. Index: job_processing_idx.
@@ -68,7 +68,7 @@ SELECT id, finished_at FROM {s}.job
 WHERE finished_at < statement_timestamp() - %(older_than)s::interval
   AND (finished_at, id) > (%(after_at)s::timestamptz, %(after_id)s)
   AND parent_id IS NULL
-  AND status = ANY(%(statuses)s::text[])
+  AND status = ANY(%(statuses)b::text[])
 ORDER BY finished_at, id
 LIMIT %(limit)s
 """
@@ -78,7 +78,7 @@ LIMIT %(limit)s
 PRUNE = """
 WITH RECURSIVE family (root, id) AS (
     SELECT root.id, root.id COLLATE "C"
-    FROM unnest(%(roots)s::text[]) AS root (id)
+    FROM unnest(%(roots)b::text[]) AS root (id)
     UNION ALL
     SELECT family.root, child.id
     FROM family
@@ -89,7 +89,7 @@ WITH RECURSIVE family (root, id) AS (
 ), locked AS MATERIALIZED (
     SELECT job.id, job.tenant, job.idem_key,
         job.finished_at < statement_timestamp() - %(older_than)s::interval
-            AND job.status = ANY(%(statuses)s::text[]) AS old
+            AND job.status = ANY(%(statuses)b::text[]) AS old
     FROM {s}.job
     WHERE id = ANY(ARRAY(SELECT id FROM family))
     FOR UPDATE SKIP LOCKED
@@ -101,18 +101,27 @@ WITH RECURSIVE family (root, id) AS (
 ), going AS MATERIALIZED (
     SELECT locked.*
     FROM whole JOIN family USING (root) JOIN locked USING (id)
-), keys AS (
-    -- Rows of this table are never updated, so their place is their identity.
+), held AS MATERIALIZED (
+    SELECT key.ctid AS place,
+        key.created_at + %(keep_keys_for)s::interval AS expires_at
+    FROM going
+    CROSS JOIN LATERAL (
+        SELECT ctid, created_at FROM {s}.idempotency_key
+        WHERE tenant = going.tenant AND idem_key = going.idem_key
+          AND job_id = going.id
+        OFFSET 0
+    ) AS key
+), staying AS (
+    -- Whoever holds the lock on the job is the only one to touch its key.
+    UPDATE {s}.idempotency_key
+    SET expires_at = created_at + %(keep_keys_for)s::interval
+    WHERE ctid = ANY(ARRAY(
+        SELECT place FROM held WHERE expires_at > statement_timestamp()
+    ))
+), dropped AS (
     DELETE FROM {s}.idempotency_key
     WHERE ctid = ANY(ARRAY(
-        SELECT key.ctid
-        FROM going
-        CROSS JOIN LATERAL (
-            SELECT ctid FROM {s}.idempotency_key
-            WHERE tenant = going.tenant AND idem_key = going.idem_key
-              AND job_id = going.id
-            OFFSET 0
-        ) AS key
+        SELECT place FROM held WHERE expires_at <= statement_timestamp()
     ))
 ), gone AS (
     DELETE FROM {s}.job
@@ -120,4 +129,17 @@ WITH RECURSIVE family (root, id) AS (
     RETURNING id
 )
 SELECT count(*) FROM gone
+"""
+
+# Keys that outlived their jobs, and whose own time is up. Index:
+# idempotency_key_expiry_idx.
+DROP_KEYS = """
+WITH expired AS MATERIALIZED (
+    SELECT ctid FROM {s}.idempotency_key
+    WHERE expires_at <= statement_timestamp()
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM {s}.idempotency_key
+WHERE ctid = ANY(ARRAY(SELECT ctid FROM expired))
 """

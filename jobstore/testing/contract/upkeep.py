@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobstore.errors import InvalidInput, JobNotFound, LeaseLost
+from jobstore.errors import InvalidInput, JobNotFound, JobPruned, LeaseLost
 from jobstore.lifecycle import TERMINAL, JobStatus
 from jobstore.model import AttemptOutcome, NewJob, Reclaimed
 from jobstore.store import MAX_BATCH, Store
@@ -160,6 +160,22 @@ class UpkeepContract(Contract):
         again, created = store.create(NewJob(kind="work", idem_key="k"))
         assert created
         assert again.id != job.id
+
+    def test_a_key_may_outlive_its_job(self, store: Store, harness: Harness) -> None:
+        job = in_status(store, JobStatus.COMPLETED, idem_key="k")
+        harness.age(job.id, HOUR)
+        assert store.prune(MINUTE, keep_keys_for=HOUR) == 1
+        for verb in (
+            store.create,
+            lambda new: store.create_many([new, NewJob(kind="other")]),
+        ):
+            with pytest.raises(JobPruned) as pruned:
+                verb(NewJob(kind="work", idem_key="k"))
+            assert pruned.value.job_id == job.id
+        assert store.list() == []
+        assert store.create(NewJob(kind="work", idem_key="k", tenant="b")).created
+        with pytest.raises(InvalidInput, match="keep_keys_for"):
+            store.prune(MINUTE, keep_keys_for=-MINUTE)
 
     def test_prune_keeps_to_the_statuses_it_is_given(
         self, store: Store, harness: Harness
