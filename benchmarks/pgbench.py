@@ -90,7 +90,7 @@ def _line(statement: str, names: Mapping[str, str]) -> str:
     """
     Put pgbench's variables into a statement of the store, and it on one line.
     """
-    text = re.sub(r"%\((\w+)\)s", lambda found: names[found[1]], statement)
+    text = re.sub(r"%\((\w+)\)[sb]", lambda found: names[found[1]], statement)
     return " ".join(text.replace("%%", "%").split())
 
 

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 
-from ulid import ULID
+from ulid import base32
 
 from jobstore.errors import InvalidInput, JobNotFound
 
@@ -21,6 +21,10 @@ __all__ = ["known_id", "new_id", "process_name"]
 
 _RANDOM_BITS = 80
 _ULID = re.compile("[0-7][0-9A-HJKMNP-TV-Z]{25}", re.ASCII | re.IGNORECASE)
+
+# By two digits at a time, 10 of 130 bits: a batch makes ten thousand ids.
+_PAIRS = [one + two for one in base32.ENCODE for two in base32.ENCODE]
+_SHIFTS = range(120, -1, -10)
 
 _lock = threading.Lock()
 _last = 0
@@ -36,11 +40,17 @@ def new_id() -> str:
     """
     global _last  # noqa: PLW0603 - the one piece of state that makes ids monotonic
     with _lock:
-        fresh = (time.time_ns() // 1_000_000) << _RANDOM_BITS
-        fresh |= int.from_bytes(os.urandom(_RANDOM_BITS // 8))
-        same_millisecond_or_earlier = fresh >> _RANDOM_BITS <= _last >> _RANDOM_BITS
-        _last = _last + 1 if same_millisecond_or_earlier else fresh
-        return str(ULID.from_int(_last))
+        now = time.time_ns() // 1_000_000
+        if now > _last >> _RANDOM_BITS:
+            _last = now << _RANDOM_BITS | int.from_bytes(os.urandom(_RANDOM_BITS // 8))
+        else:
+            _last += 1
+        number = _last
+    return _text(number)
+
+
+def _text(number: int) -> str:
+    return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
 
 
 def known_id(job_id: object, name: str = "job_id") -> str:
