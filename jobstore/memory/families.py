@@ -124,8 +124,9 @@ def _family(state: State, head: Job) -> list[Job]:
 
 
 def _cancel_one(state: State, job: Job, reason: str | None) -> None:
+    failed = job.children_failed + job.children_open
     if job.status in TERMINAL:
-        state.change(job, children_open=0)
+        state.change(job, children_open=0, children_failed=failed)
         return
     after = state.change(
         job,
@@ -134,6 +135,7 @@ def _cancel_one(state: State, job: Job, reason: str | None) -> None:
         error_message=reason,
         finished_at=state.now,
         children_open=0,
+        children_failed=failed,
         heartbeat_at=None,
     )
     if job.status is JobStatus.PROCESSING:

@@ -339,6 +339,7 @@ BEGIN
                             WHEN finished_at IS NULL THEN why ELSE error_message
                         END,
                         finished_at = coalesce(finished_at, statement_timestamp()),
+                        children_failed = children_failed + children_open,
                         children_open = 0,
                         heartbeat_at = NULL,
                         lease = NULL,

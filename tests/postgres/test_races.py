@@ -359,6 +359,8 @@ def test_cancelling_families_while_their_children_complete(
         assert all(one.finished_at for one in family)
         assert family[0].children_open == 0
         assert family[0].status is JobStatus.CANCELLED
+        completed = [one for one in family if one.status is JobStatus.COMPLETED]
+        assert family[0].children_failed == 50 - len(completed)
 
 
 def test_fanning_out_while_being_cancelled_leaves_no_orphan(
