@@ -220,11 +220,16 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 def _pin_isolation(connection: Any, _record: Any) -> None:
     # For the transactions that the store begins, whatever the role's default is.
     level = psycopg.IsolationLevel.READ_COMMITTED
-    if isinstance(connection, psycopg.Connection):
-        connection.isolation_level = level
-    else:
-        # SQLAlchemy's adapter of an asynchronous one.
-        connection.set_isolation_level(level)
+    try:
+        if isinstance(connection, psycopg.Connection):
+            connection.isolation_level = level
+        else:
+            # SQLAlchemy's adapter of an asynchronous one.
+            connection.set_isolation_level(level)
+    except psycopg.Error:
+        # It broke already. The pool forgets one that was not set up, unclosed.
+        connection.close()
+        raise
 
 
 def _after_fork() -> None:
