@@ -14,8 +14,9 @@ seconds later.
 
 The command finds in its environment: JOBSTORE_JOB_ID, JOBSTORE_TENANT, JOBSTORE_QUEUE,
 JOBSTORE_KIND, JOBSTORE_CLASS, JOBSTORE_ATTEMPT, JOBSTORE_MAX_ATTEMPTS, JOBSTORE_FENCE,
-JOBSTORE_PARENT_ID (empty if none), JOBSTORE_PAGES (with commas), JOBSTORE_CONTENT_TYPE,
-and TRACEPARENT if the job has a trace context. No connection string is passed on.
+JOBSTORE_PARENT_ID (empty if none), JOBSTORE_PAGES (with commas; left out if it would be
+too long for an environment), JOBSTORE_CONTENT_TYPE, and TRACEPARENT if the job has a
+trace context. No connection string is passed on.
 """
 
 import asyncio
@@ -39,8 +40,13 @@ EX_TEMPFAIL = 75
 _CHUNK_BYTES = 1024 * 1024
 _STDERR_BYTES = 4000
 _GRACE_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+# Linux refuses a variable of 128 KiB.
+_LONGEST_VARIABLE = 100_000
 # Secrets of the worker that are none of the command's business.
 _WITHHELD = ("JOBSTORE_DSN", "PGPASSWORD")
+# Set for some jobs only: those of an outer job must not pass for this one's.
+_OF_THE_JOB = ("JOBSTORE_PAGES", "TRACEPARENT")
 
 
 def command_handler(
@@ -100,6 +106,8 @@ async def _conversation(
     # way round, must not lock up against us.
     feeding = asyncio.create_task(_feed(process.stdin, payload))
     complaints = asyncio.create_task(_tail(process.stderr))
+    # What it leaves behind must not keep its pipes, and with them us, from ending.
+    tidying = asyncio.create_task(_tidy(process))
     try:
         output = await _collect(process.stdout, max_output_bytes)
         if output is None:
@@ -109,18 +117,27 @@ async def _conversation(
                 final=True,
             )
         code = await process.wait()
-        await feeding
         return _verdict(code, output, await complaints)
     finally:
         feeding.cancel()
         complaints.cancel()
+        tidying.cancel()
+
+
+async def _tidy(process: asyncio.subprocess.Process) -> None:
+    # Looked at, since wait() itself waits for the pipes to close.
+    while process.returncode is None:  # noqa: ASYNC110 - there is no event for it
+        await asyncio.sleep(_LOOK_SECONDS)
+    _signal_group(process, signal.SIGKILL)
 
 
 def _verdict(code: int, output: bytes, complaint: str) -> Outcome:
     if code == 0:
         return Completed(output)
     if code < 0:
-        name = signal.Signals(-code).name
+        # The real-time signals have no names.
+        names = {int(one): one.name for one in signal.Signals}
+        name = names.get(-code, f"signal {-code}")
         return Failed(f"SIGNAL_{-code}", complaint or f"ended by {name}")
     message = complaint or f"exit code {code}"
     return Failed(f"EXIT_{code}", message, final=code == EX_DATAERR)
@@ -175,12 +192,17 @@ def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -
 
 def _environment(job: Job, content_type: str) -> dict[str, str]:
     inherited = {
-        name: value for name, value in os.environ.items() if name not in _WITHHELD
+        name: value
+        for name, value in os.environ.items()
+        if name not in _WITHHELD and name not in _OF_THE_JOB
     }
-    trace = {"TRACEPARENT": job.traceparent} if job.traceparent else {}
+    optional = {"TRACEPARENT": job.traceparent} if job.traceparent else {}
+    pages = ",".join(map(str, job.pages))
+    if len(pages) <= _LONGEST_VARIABLE:
+        optional["JOBSTORE_PAGES"] = pages
     return (
         inherited
-        | trace
+        | optional
         | {
             "JOBSTORE_JOB_ID": job.id,
             "JOBSTORE_TENANT": job.tenant,
@@ -191,7 +213,6 @@ def _environment(job: Job, content_type: str) -> dict[str, str]:
             "JOBSTORE_MAX_ATTEMPTS": str(job.max_attempts),
             "JOBSTORE_FENCE": str(job.fence),
             "JOBSTORE_PARENT_ID": job.parent_id or "",
-            "JOBSTORE_PAGES": ",".join(map(str, job.pages)),
             "JOBSTORE_CONTENT_TYPE": content_type,
         }
     )

@@ -1,0 +1,45 @@
+"""
+Migrating from the shell.
+"""
+
+import pytest
+
+from jobstore import migrate
+from tests.cli.conftest import Cli
+
+
+def test_there_and_back(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, empty_schema: str
+) -> None:
+    monkeypatch.setenv("JOBSTORE_SCHEMA", empty_schema)
+    head = migrate.head()
+    assert cli.ok("migrate", "current").out == "none\n"
+    assert cli.ok("migrate", "current", "--json").json == {
+        "revision": None,
+        "head": head,
+    }
+    assert cli("migrate", "check").code == 7
+    assert cli("list").code == 7
+    assert cli.ok("migrate", "up", "--to", "0001").out.endswith(" is at 0001\n")
+    assert cli("migrate", "check").code == 7
+    assert cli.ok("migrate", "up").out == f"{empty_schema} is at {head}\n"
+    assert cli.ok("migrate", "check").out == f"{empty_schema} is at {head}\n"
+    assert cli.ok("migrate", "down", "base").out.endswith(" is at nothing\n")
+
+
+def test_jobs_are_not_dropped_by_accident(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, fresh_schema: str
+) -> None:
+    monkeypatch.setenv("JOBSTORE_SCHEMA", fresh_schema)
+    cli.ok("submit", "--kind", "k", "-")
+    refused = cli("migrate", "down", "base")
+    assert (refused.code, refused.raw) == (7, b"")
+    cli.ok("migrate", "down", "base", "--allow-data-loss")
+
+
+def test_a_revision_that_does_not_exist(cli: Cli) -> None:
+    for command in (["up", "--to", "nonsense"], ["down", "nonsense"]):
+        ran = cli("migrate", *command)
+        assert (ran.code, ran.raw) == (4, b"")
+        assert "nonsense" in ran.err
+        assert "Traceback" not in ran.err
