@@ -3,25 +3,23 @@
 """
 
 import contextlib
-import io
 import os
-import shlex
-import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
-from pypdf import PdfReader
-from pypdf.errors import PyPdfError
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
-from demo.handlers import text_of
+from demo.documents import SHIPPED, Document, Unreadable, read_document
+from demo.handlers import joined
+from demo.report import by_hand, runs_table, workers_table
+from demo.workers import DemoFailed, WorkerProcess, running, wait_for
 from jobstore import (
+    AttemptOutcome,
     Job,
     JobClass,
     JobStatus,
@@ -31,194 +29,222 @@ from jobstore import (
     migrate,
 )
 from jobstore.embedded import EmbeddedServer
+from jobstore.lifecycle import OPEN
 
 _FOLDER = Path(".demo")
-_DOCUMENT = Path(__file__).with_name("document.pdf")
-_PATIENCE_SECONDS = 120.0
-_LOOK_SECONDS = 0.05
-
-Process = subprocess.Popen[bytes]
+_NAMES = ("alpha", "beta")
+# Without the pace, a page would take milliseconds: shared out over all pages, so that
+# the whole takes about as long whatever the document.
+_PACED_SECONDS = 12.0
+_LONGEST_PACE_SECONDS = 1.5
+# Of these, one worker might get all.
+_FEW_PAGES = 4
+_FORGOTTEN = timedelta(minutes=10)
 
 console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def main() -> None:
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else _DOCUMENT
-    pdf, pages = _read(path)
+def main(arguments: Sequence[str]) -> int:
+    """
+    Run the demonstration; return the exit code.
+    """
+    if len(arguments) > 1:
+        return _failed("give one FILE, or none for the document that is shipped")
+    path = Path(arguments[0]).expanduser() if arguments else SHIPPED
+    try:
+        document = read_document(path)
+        _demonstrate(document)
+    except (Unreadable, DemoFailed, JobstoreError) as error:
+        return _failed(str(error))
+    except KeyboardInterrupt:
+        errors.print("demo: interrupted")
+        return 130
+    return 0
+
+
+def _demonstrate(document: Document) -> None:
     console.print(f"[bold]1[/] starting PostgreSQL in {_FOLDER}/ …")
     with EmbeddedServer(_FOLDER) as server:
         migrate.upgrade(server.dsn)
-        store = PostgresStore(server.dsn)
-        with contextlib.closing(store):
-            job = _submit(store, path, pdf, pages)
-            with _workers(server.dsn, ["alpha", "beta"]) as workers:
-                _kill_in_the_middle(store, job, "alpha", workers["alpha"])
-                done = _watch(store, job, pages)
-            _verify(done, pdf)
-            _show(store, done)
-        psql = server.binaries.folder / "psql"
-        query = f"SELECT explain_job('{job.id}')"
-        console.print(
-            "\nLook for yourself, while `jobstore up .demo` keeps the server running:\n"
-            f"  PGOPTIONS='-c search_path=jobstore' {psql} "
-            f"{shlex.quote(server.psql_dsn)} -c {shlex.quote(query)}",
-            soft_wrap=True,
-            markup=False,
-        )
+        with contextlib.closing(PostgresStore(server.dsn)) as store:
+            job = _submit(store, document)
+            patience = 60.0 + document.pages
+            with running(
+                _NAMES,
+                dsn=server.dsn,
+                queue=job.queue,
+                pace_seconds=min(
+                    _LONGEST_PACE_SECONDS, _PACED_SECONDS / document.pages
+                ),
+            ) as workers:
+                dead, held = _kill_in_the_middle(store, job, document, workers)
+                done = _watch(store, job, document, workers, patience)
+            _verify(store, done, document, dead, held)
+            console.print(runs_table(store, done), workers_table(store, done, dead))
+        console.print(by_hand(server, _FOLDER, done), soft_wrap=True, markup=False)
 
 
-def _read(path: Path) -> tuple[bytes, int]:
-    """
-    Read the document, or say what is wrong with it.
-    """
-    try:
-        pdf = path.read_bytes()
-    except OSError as error:
-        _fail(f"cannot read {path}: {error.strerror}")
-    try:
-        reader = PdfReader(io.BytesIO(pdf))
-        if reader.is_encrypted:
-            _fail(f"{path} is encrypted")
-        pages = len(reader.pages)
-    except (PyPdfError, ValueError, KeyError, OSError) as error:
-        _fail(f"{path} is no PDF that can be read: {error}")
-    if not pages:
-        _fail(f"{path} has no pages")
-    return pdf, pages
-
-
-def _submit(store: PostgresStore, path: Path, pdf: bytes, pages: int) -> Job:
+def _submit(store: PostgresStore, document: Document) -> Job:
     job, _ = store.create(
         NewJob(
             kind="document",
-            payload=pdf,
+            payload=document.pdf,
             content_type="application/pdf",
             job_class=JobClass.INTERACTIVE,
+            # A queue of its own: workers of another run leave it alone.
+            queue=f"demo-{os.getpid()}",
         )
     )
+    for other in store.list(kind="document", status=OPEN, with_result=False):
+        # What an interrupted run left behind.
+        if other.created_at < job.created_at - _FORGOTTEN:
+            store.cancel(other.id, reason="its demonstration was interrupted")
     console.print(
-        f"[bold]2[/] submitted {path.name}, {len(pdf):,} bytes, {pages} pages,"
-        f" as interactive job {job.id}"
+        f"[bold]2[/] submitted {escape(document.path.name)}, "
+        f"{len(document.pdf):,} bytes, {_counted(document.pages)}, "
+        f"as interactive job\n  {job.id}",
+        soft_wrap=True,
     )
     return job
 
 
-@contextlib.contextmanager
-def _workers(
-    dsn: str, names: list[str]
-) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+def _pages_of(
+    store: PostgresStore, job: Job, worker: WorkerProcess, status: JobStatus
+) -> list[Job]:
+    return store.list(
+        queue=job.queue,
+        kind="page",
+        worker=worker.name,
+        status=status,
+        oldest_first=True,
+        with_result=False,
+    )
+
+
+def _is_in_the_middle(
+    store: PostgresStore, job: Job, document: Document, worker: WorkerProcess
+) -> bool:
     """
-    Run two worker processes, and see to it that none is left.
+    Whether the worker holds pages, and has done some if there are enough for that.
     """
-    workers = {
-        name: subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "demo.worker", name],
-            env={**os.environ, "JOBSTORE_DSN": dsn},
-        )
-        for name in names
-    }
-    try:
-        yield workers
-    finally:
-        for one in workers.values():
-            one.send_signal(signal.SIGTERM)
-        for one in workers.values():
-            try:
-                one.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                one.kill()
+    if not _pages_of(store, job, worker, JobStatus.PROCESSING):
+        return False
+    return document.pages < _FEW_PAGES or bool(
+        _pages_of(store, job, worker, JobStatus.COMPLETED)
+    )
 
 
 def _kill_in_the_middle(
-    store: PostgresStore, job: Job, name: str, worker: Process
-) -> None:
+    store: PostgresStore,
+    job: Job,
+    document: Document,
+    workers: Sequence[WorkerProcess],
+) -> tuple[WorkerProcess, list[Job]]:
     """
-    Kill a worker while it holds pages.
-
-    It is stopped first, so that what is seen in its hands is there when it dies.
+    Kill a worker when a third of the pages is done; return it and what it held.
     """
-    console.print(f"[bold]3[/] two workers are at it; {name} is to die …")
+    console.print(
+        f"[bold]3[/] workers {' and '.join(_NAMES)} are at it; one is to die …"
+    )
+    killed: list[WorkerProcess] = []
 
-    def holds_pages() -> bool:
-        if store.get(job.id).status is not JobStatus.WAITING:
-            return False
-        worker.send_signal(signal.SIGSTOP)
-        held = store.list(worker=name, kind="page", status=JobStatus.PROCESSING)
-        if not held:
-            worker.send_signal(signal.SIGCONT)
-            return store.get(job.id).finished_at is not None
-        worker.kill()
-        numbers = ", ".join(str(one.pages[0] + 1) for one in held)
-        console.print(f"  [red]kill -9[/] {name}, with page {numbers} in hand")
-        return True
+    def has_died() -> bool:
+        now = store.get(job.id)
+        if now.finished_at is not None:
+            raise DemoFailed("the document was done before anybody could be killed")
+        done = now.children_total - now.children_open
+        if now.status is JobStatus.WAITING and done >= document.pages // 3:
+            for one in workers:
+                is_so = partial(_is_in_the_middle, store, job, document, one)
+                if is_so() and one.kill_if(is_so):
+                    killed.append(one)
+                    return True
+        return False
 
-    _wait_for(f"{name} to hold a page", holds_pages)
+    wait_for("a worker to hold pages", has_died, workers=workers, patience_seconds=60)
+    (dead,) = killed
+    # A dead process finishes nothing any more: these are for others to recover.
+    held = _pages_of(store, job, dead, JobStatus.PROCESSING)
+    console.print(f"  [red]kill -9[/] {dead.name}, with {_pages(held)} in hand")
+    return dead, held
 
 
-def _watch(store: PostgresStore, job: Job, pages: int) -> Job:
-    console.print("[bold]4[/] the other one goes on, and recovers those pages:")
+def _watch(
+    store: PostgresStore,
+    job: Job,
+    document: Document,
+    workers: Sequence[WorkerProcess],
+    patience_seconds: float,
+) -> Job:
+    left = ", ".join(one.name for one in workers if not one.is_killed)
+    console.print(f"[bold]4[/] {left} goes on, and recovers what the dead one held:")
     with Progress(
         TextColumn("  pages"), BarColumn(), MofNCompleteColumn(), console=console
     ) as progress:
-        bar = progress.add_task("pages", total=pages)
+        bar = progress.add_task("pages", total=document.pages)
 
-        def ended() -> bool:
+        def has_ended() -> bool:
             now = store.get(job.id)
             progress.update(bar, completed=now.children_total - now.children_open)
             return now.finished_at is not None
 
-        _wait_for("the document to be done", ended)
+        wait_for(
+            "the document to be done",
+            has_ended,
+            workers=workers,
+            patience_seconds=patience_seconds,
+        )
     return store.get(job.id)
 
 
-def _verify(job: Job, pdf: bytes) -> None:
+def _verify(
+    store: PostgresStore,
+    job: Job,
+    document: Document,
+    dead: WorkerProcess,
+    held: Sequence[Job],
+) -> None:
+    """
+    Look whether all is as promised; raise `DemoFailed` if not.
+    """
     if job.status is not JobStatus.COMPLETED:
-        _fail(f"the document ended {job.status}: {job.error_code} {job.error_message}")
-    if (job.result or b"").decode() != text_of(pdf):
-        _fail("the joined text is not that of the document")
-    words = len((job.result or b"").split())
+        raise DemoFailed(
+            f"the document ended {job.status}: {job.error_code} {job.error_message}"
+        )
+    if job.children_total != document.pages:
+        raise DemoFailed(f"{document.pages} pages, but {job.children_total} page jobs")
+    expected = [text.encode(errors="surrogatepass") for text in document.texts]
+    if job.result != joined(expected):
+        raise DemoFailed("the joined text is not the one read in one go")
+    for page in held:
+        lost = [
+            one.fence
+            for one in store.attempts(page.id)
+            if one.outcome is AttemptOutcome.LEASE_EXPIRED and one.worker == dead.name
+        ]
+        if lost != [page.fence]:
+            raise DemoFailed(f"no trace of how job {page.id} was lost and recovered")
     console.print(
-        f"[bold]5[/] joined {words:,} words: the same as read in one go. "
-        "[green]Nothing lost, nothing twice.[/]"
+        f"[bold]5[/] joined {len(job.result.split()):,} words, the same as read in one "
+        f"go; recovered {_pages(held)}. [green]Nothing lost, nothing twice.[/]\n",
+        soft_wrap=True,
     )
 
 
-def _show(store: PostgresStore, job: Job) -> None:
-    table = Table(
-        "job", "pages", "status", "claims", "charged", "finished by", "history"
-    )
-    for one in [job, *store.list_children(job.id, with_result=False)]:
-        history = ", ".join(
-            f"{attempt.outcome} ({attempt.worker})"
-            for attempt in store.attempts(one.id)
-        )
-        table.add_row(
-            one.kind,
-            ", ".join(str(number + 1) for number in one.pages),
-            str(one.status),
-            str(one.fence),
-            str(one.attempts),
-            one.worker,
-            f"[yellow]{history}[/]" if "expired" in history else history,
-        )
-    console.print(table)
+def _counted(pages: int) -> str:
+    return "1 page" if pages == 1 else f"{pages:,} pages"
 
 
-def _wait_for(what: str, is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not is_so():
-        if time.monotonic() > deadline:
-            _fail(f"waited {_PATIENCE_SECONDS:.0f} s in vain for {what}")
-        time.sleep(_LOOK_SECONDS)
+def _pages(jobs: Sequence[Job]) -> str:
+    numbers = [str(number + 1) for job in jobs for number in job.pages]
+    return f"page{'s' * (len(numbers) != 1)} {' and '.join(numbers)}"
 
 
-def _fail(message: str) -> NoReturn:
-    console.print(f"demo: {message}", style="red", markup=False, soft_wrap=True)
-    sys.exit(1)
+def _failed(message: str) -> int:
+    errors.print(f"demo: {message}", style="red", markup=False)
+    return 1
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except JobstoreError as error:
-        _fail(str(error))
+    sys.exit(main(sys.argv[1:]))
