@@ -23,13 +23,14 @@ from jobstore.model import (
     QueueStats,
     Reclaimed,
 )
+from jobstore.outcomes import AsyncOutcomes
 from jobstore.retry import RetryPolicy
 from jobstore.store import DEFAULT_MAX_PAYLOAD_BYTES
 
 __all__ = ["AsyncMemoryStore"]
 
 
-class AsyncMemoryStore:
+class AsyncMemoryStore(AsyncOutcomes):
     """
     A job store in memory, for asyncio. Arguments as for `MemoryStore`.
 
@@ -74,40 +75,6 @@ class AsyncMemoryStore:
         )
 
     # -- finish ----------------------------------------------------------------
-
-    async def set_result(self, lease: Lease, outcome: Outcome) -> JobStatus:
-        """See `Finisher.set_result`."""
-        return self._blocking.set_result(lease, outcome)
-
-    async def complete(self, lease: Lease, result: bytes | None = None) -> JobStatus:
-        """See `Finisher.complete`."""
-        return self._blocking.complete(lease, result)
-
-    async def fail(
-        self,
-        lease: Lease,
-        *,
-        error_code: str,
-        error_message: str = "",
-        final: bool = False,
-        retry_in: timedelta | None = None,
-    ) -> JobStatus:
-        """See `Finisher.fail`."""
-        return self._blocking.fail(
-            lease,
-            error_code=error_code,
-            error_message=error_message,
-            final=final,
-            retry_in=retry_in,
-        )
-
-    async def release(self, lease: Lease) -> JobStatus:
-        """See `Finisher.release`."""
-        return self._blocking.release(lease)
-
-    async def snooze(self, lease: Lease, delay: timedelta) -> JobStatus:
-        """See `Finisher.snooze`."""
-        return self._blocking.snooze(lease, delay)
 
     async def set_results(
         self, outcomes: Sequence[tuple[Lease, Outcome]]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from jobstore import checks
-from jobstore.errors import JobNotFound, JobstoreError, LeaseLost
+from jobstore.errors import JobNotFound, LeaseLost
 from jobstore.ids import known_id, process_name
 from jobstore.lifecycle import TERMINAL, JobClass, JobStatus
 from jobstore.memory import claim as claiming
@@ -21,9 +21,7 @@ from jobstore.model import (
     Attempt,
     ChildFailure,
     Claim,
-    Completed,
     Created,
-    Failed,
     Heartbeat,
     Job,
     Lease,
@@ -32,11 +30,10 @@ from jobstore.model import (
     Payload,
     QueueStats,
     Reclaimed,
-    Released,
-    Snoozed,
     check_duration,
     check_text,
 )
+from jobstore.outcomes import Outcomes
 from jobstore.retry import RetryPolicy
 from jobstore.store import DEFAULT_MAX_PAYLOAD_BYTES
 
@@ -59,7 +56,7 @@ class Listener:
         self._state.listeners.pop(self, None)
 
 
-class MemoryStore:
+class MemoryStore(Outcomes):
     """
     A job store in the memory of one process, for development, tests and examples.
 
@@ -125,39 +122,6 @@ class MemoryStore:
             return creating.fan_out(state, lease, jobs, on_child_failure=policy)
 
     # -- finish ----------------------------------------------------------------
-
-    def set_result(self, lease: Lease, outcome: Outcome) -> JobStatus:
-        """See `Finisher.set_result`."""
-        answer = self.set_results([(lease, outcome)])[0]
-        if isinstance(answer, JobstoreError):
-            raise answer
-        return answer
-
-    def complete(self, lease: Lease, result: bytes | None = None) -> JobStatus:
-        """See `Finisher.complete`."""
-        return self.set_result(lease, Completed(result))
-
-    def fail(
-        self,
-        lease: Lease,
-        *,
-        error_code: str,
-        error_message: str = "",
-        final: bool = False,
-        retry_in: timedelta | None = None,
-    ) -> JobStatus:
-        """See `Finisher.fail`."""
-        return self.set_result(
-            lease, Failed(error_code, error_message, final, retry_in)
-        )
-
-    def release(self, lease: Lease) -> JobStatus:
-        """See `Finisher.release`."""
-        return self.set_result(lease, Released())
-
-    def snooze(self, lease: Lease, delay: timedelta) -> JobStatus:
-        """See `Finisher.snooze`."""
-        return self.set_result(lease, Snoozed(delay))
 
     def set_results(
         self, outcomes: Sequence[tuple[Lease, Outcome]]

@@ -21,9 +21,7 @@ from jobstore.model import (
     Attempt,
     ChildFailure,
     Claim,
-    Completed,
     Created,
-    Failed,
     Heartbeat,
     Job,
     Lease,
@@ -32,9 +30,8 @@ from jobstore.model import (
     Payload,
     QueueStats,
     Reclaimed,
-    Released,
-    Snoozed,
 )
+from jobstore.outcomes import AsyncOutcomes
 from jobstore.postgres.core import Core, Tries, only_completions
 from jobstore.postgres.engine import Limits, own_connection
 from jobstore.postgres.engine import async_engine as make_engine
@@ -51,7 +48,7 @@ __all__ = ["AsyncPostgresStore"]
 T = TypeVar("T")
 
 
-class AsyncPostgresStore:
+class AsyncPostgresStore(AsyncOutcomes):
     """
     A durable job store in PostgreSQL, for asyncio.
 
@@ -142,39 +139,6 @@ class AsyncPostgresStore:
         )
 
     # -- finish ----------------------------------------------------------------
-
-    async def set_result(self, lease: Lease, outcome: Outcome) -> JobStatus:
-        """See `Finisher.set_result`."""
-        answer = (await self.set_results([(lease, outcome)]))[0]
-        if isinstance(answer, JobstoreError):
-            raise answer
-        return answer
-
-    async def complete(self, lease: Lease, result: bytes | None = None) -> JobStatus:
-        """See `Finisher.complete`."""
-        return await self.set_result(lease, Completed(result))
-
-    async def fail(
-        self,
-        lease: Lease,
-        *,
-        error_code: str,
-        error_message: str = "",
-        final: bool = False,
-        retry_in: timedelta | None = None,
-    ) -> JobStatus:
-        """See `Finisher.fail`."""
-        return await self.set_result(
-            lease, Failed(error_code, error_message, final, retry_in)
-        )
-
-    async def release(self, lease: Lease) -> JobStatus:
-        """See `Finisher.release`."""
-        return await self.set_result(lease, Released())
-
-    async def snooze(self, lease: Lease, delay: timedelta) -> JobStatus:
-        """See `Finisher.snooze`."""
-        return await self.set_result(lease, Snoozed(delay))
 
     async def set_results(
         self, outcomes: Sequence[tuple[Lease, Outcome]]

@@ -3,7 +3,6 @@ The verbs inside a transaction of the caller's: all of it commits, or none.
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -11,19 +10,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session as OrmSession
 
-from jobstore.errors import InvalidInput, JobNotFound, JobstoreError, LeaseLost
+from jobstore.errors import InvalidInput, JobNotFound, LeaseLost
 from jobstore.lifecycle import JobStatus
 from jobstore.model import (
     ChildFailure,
-    Completed,
     Created,
-    Failed,
     Lease,
     NewJob,
     Outcome,
-    Released,
-    Snoozed,
 )
+from jobstore.outcomes import AsyncOutcomes, Outcomes
 from jobstore.postgres.core import Core
 from jobstore.postgres.session import Call, Session, SharedConnection
 from jobstore.postgres.translate import fault_of, translate
@@ -38,7 +34,7 @@ SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(limit)s, tr
 _LOOSEN = "SELECT set_config('lock_timeout', %(limit)s, true)"
 
 
-class Enlisted:
+class Enlisted(Outcomes):
     """
     The submitting and finishing verbs, in the transaction of a Connection or Session.
 
@@ -76,39 +72,6 @@ class Enlisted:
             self._calls.fan_out(lease, children, on_child_failure=on_child_failure)
         )
 
-    def set_result(self, lease: Lease, outcome: Outcome) -> JobStatus:
-        """See `Finisher.set_result`."""
-        answer = self.set_results([(lease, outcome)])[0]
-        if isinstance(answer, JobstoreError):
-            raise answer
-        return answer
-
-    def complete(self, lease: Lease, result: bytes | None = None) -> JobStatus:
-        """See `Finisher.complete`."""
-        return self.set_result(lease, Completed(result))
-
-    def fail(
-        self,
-        lease: Lease,
-        *,
-        error_code: str,
-        error_message: str = "",
-        final: bool = False,
-        retry_in: timedelta | None = None,
-    ) -> JobStatus:
-        """See `Finisher.fail`."""
-        return self.set_result(
-            lease, Failed(error_code, error_message, final, retry_in)
-        )
-
-    def release(self, lease: Lease) -> JobStatus:
-        """See `Finisher.release`."""
-        return self.set_result(lease, Released())
-
-    def snooze(self, lease: Lease, delay: timedelta) -> JobStatus:
-        """See `Finisher.snooze`."""
-        return self.set_result(lease, Snoozed(delay))
-
     def set_results(
         self, outcomes: Sequence[tuple[Lease, Outcome]]
     ) -> list[JobStatus | LeaseLost | JobNotFound]:
@@ -126,7 +89,7 @@ class Enlisted:
         return run_enlisted(connection, self._core, call)
 
 
-class AsyncEnlisted:
+class AsyncEnlisted(AsyncOutcomes):
     """
     Async twin of `Enlisted`, for an AsyncConnection or AsyncSession.
     """
@@ -159,39 +122,6 @@ class AsyncEnlisted:
         return await self._run(
             self._calls.fan_out(lease, children, on_child_failure=on_child_failure)
         )
-
-    async def set_result(self, lease: Lease, outcome: Outcome) -> JobStatus:
-        """See `Finisher.set_result`."""
-        answer = (await self.set_results([(lease, outcome)]))[0]
-        if isinstance(answer, JobstoreError):
-            raise answer
-        return answer
-
-    async def complete(self, lease: Lease, result: bytes | None = None) -> JobStatus:
-        """See `Finisher.complete`."""
-        return await self.set_result(lease, Completed(result))
-
-    async def fail(
-        self,
-        lease: Lease,
-        *,
-        error_code: str,
-        error_message: str = "",
-        final: bool = False,
-        retry_in: timedelta | None = None,
-    ) -> JobStatus:
-        """See `Finisher.fail`."""
-        return await self.set_result(
-            lease, Failed(error_code, error_message, final, retry_in)
-        )
-
-    async def release(self, lease: Lease) -> JobStatus:
-        """See `Finisher.release`."""
-        return await self.set_result(lease, Released())
-
-    async def snooze(self, lease: Lease, delay: timedelta) -> JobStatus:
-        """See `Finisher.snooze`."""
-        return await self.set_result(lease, Snoozed(delay))
 
     async def set_results(
         self, outcomes: Sequence[tuple[Lease, Outcome]]

@@ -19,9 +19,7 @@ from jobstore.model import (
     Attempt,
     ChildFailure,
     Claim,
-    Completed,
     Created,
-    Failed,
     Heartbeat,
     Job,
     Lease,
@@ -30,9 +28,8 @@ from jobstore.model import (
     Payload,
     QueueStats,
     Reclaimed,
-    Released,
-    Snoozed,
 )
+from jobstore.outcomes import Outcomes
 from jobstore.postgres.core import Core, Tries, only_completions
 from jobstore.postgres.engine import Limits, own_connection, recreated
 from jobstore.postgres.engine import engine as make_engine
@@ -63,7 +60,7 @@ class Settings(TypedDict):
     wake_ups: bool
 
 
-class PostgresStore:
+class PostgresStore(Outcomes):
     """
     A durable job store in PostgreSQL.
 
@@ -189,39 +186,6 @@ class PostgresStore:
         )
 
     # -- finish ----------------------------------------------------------------
-
-    def set_result(self, lease: Lease, outcome: Outcome) -> JobStatus:
-        """See `Finisher.set_result`."""
-        answer = self.set_results([(lease, outcome)])[0]
-        if isinstance(answer, JobstoreError):
-            raise answer
-        return answer
-
-    def complete(self, lease: Lease, result: bytes | None = None) -> JobStatus:
-        """See `Finisher.complete`."""
-        return self.set_result(lease, Completed(result))
-
-    def fail(
-        self,
-        lease: Lease,
-        *,
-        error_code: str,
-        error_message: str = "",
-        final: bool = False,
-        retry_in: timedelta | None = None,
-    ) -> JobStatus:
-        """See `Finisher.fail`."""
-        return self.set_result(
-            lease, Failed(error_code, error_message, final, retry_in)
-        )
-
-    def release(self, lease: Lease) -> JobStatus:
-        """See `Finisher.release`."""
-        return self.set_result(lease, Released())
-
-    def snooze(self, lease: Lease, delay: timedelta) -> JobStatus:
-        """See `Finisher.snooze`."""
-        return self.set_result(lease, Snoozed(delay))
 
     def set_results(
         self, outcomes: Sequence[tuple[Lease, Outcome]]
