@@ -71,7 +71,7 @@ class Cli:
         """
         Start it as a program of its own, with pipes.
         """
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(
             [sys.executable, "-m", "jobstore", *arguments],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
