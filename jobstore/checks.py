@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from datetime import timedelta
 
 from jobstore.errors import InvalidInput
+from jobstore.ids import is_canonical
 from jobstore.lifecycle import TERMINAL, JobClass, JobStatus, check_transition
 from jobstore.model import (
     MAX_ATTEMPTS,
@@ -48,6 +49,8 @@ __all__ = [
     "recordable_reason",
 ]
 
+_HIGHEST_FENCE = 2**63 - 1
+
 _UPDATABLE = frozenset(
     {
         "status",
@@ -81,6 +84,13 @@ def check_new_jobs(new: object, max_payload_bytes: int) -> list[NewJob]:
 def check_lease(lease: object) -> Lease:
     if not isinstance(lease, Lease):
         raise InvalidInput("lease", type(lease), "must be a Lease: use claim.lease")
+    job_id, fence = lease.token
+    # What no claim ever gave is refused here: a database would call it a bad byte
+    # or a missing operator, and True is fence 1 to a dict.
+    if not is_canonical(job_id):
+        raise InvalidInput("lease.job_id", job_id, "must be a job's id, as it came")
+    if type(fence) is not int or not 0 <= fence <= _HIGHEST_FENCE:
+        raise InvalidInput("lease.fence", fence, "must be a whole number, 0 or greater")
     return lease
 
 
@@ -145,6 +155,8 @@ def check_statuses(
 ) -> tuple[JobStatus, ...]:
     if status is None:
         return ()
+    if not isinstance(status, Iterable):
+        raise InvalidInput("status", status, "must be a status, or several")
     words = (status,) if isinstance(status, str) else tuple(status)
     if not words:
         raise InvalidInput("status", status, "must name at least one status")
@@ -156,8 +168,10 @@ def check_statuses(
 
 
 def check_terminal(status: Iterable[JobStatus]) -> tuple[JobStatus, ...]:
+    if isinstance(status, str) or not isinstance(status, Iterable):
+        raise InvalidInput("status", status, "must be several statuses")
     statuses = check_statuses(status)
-    if not statuses or not TERMINAL.issuperset(statuses):
+    if not TERMINAL.issuperset(statuses):
         known = ", ".join(sorted(TERMINAL))
         raise InvalidInput("status", status, f"must be among {known}")
     return statuses
@@ -180,7 +194,7 @@ def check_update(before: Job, after: object, max_result_bytes: int) -> Job:
     check_text("queue", after.queue)
     check_job_class(after.job_class)
     check_count("max_attempts", after.max_attempts, 1, MAX_ATTEMPTS)
-    check_instant("available_at", after.available_at)
+    available_at = check_instant("available_at", after.available_at)
     _check_result(after.result, max_result_bytes)
     if after.result is not None and status is not JobStatus.COMPLETED:
         raise InvalidInput("result", after.result, "only a completed job has one")
@@ -189,7 +203,12 @@ def check_update(before: Job, after: object, max_result_bytes: int) -> Job:
     if after.error_code is not None:
         check_text("error_code", after.error_code)
     error_code, error_message = _fitting_error(before, after, status)
-    return replace(after, error_code=error_code, error_message=error_message)
+    return replace(
+        after,
+        available_at=available_at,
+        error_code=error_code,
+        error_message=error_message,
+    )
 
 
 def _fitting_error(

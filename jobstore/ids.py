@@ -17,10 +17,11 @@ from ulid import base32
 
 from jobstore.errors import InvalidInput, JobNotFound
 
-__all__ = ["known_id", "new_id", "process_name"]
+__all__ = ["is_canonical", "known_id", "new_id", "process_name"]
 
 _RANDOM_BITS = 80
-_ULID = re.compile("[0-7][0-9A-HJKMNP-TV-Z]{25}", re.ASCII | re.IGNORECASE)
+_CANONICAL = re.compile("[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_ULID = re.compile(_CANONICAL.pattern, re.ASCII | re.IGNORECASE)
 
 # By two digits at a time, 10 of 130 bits: a batch makes ten thousand ids.
 _PAIRS = [one + two for one in base32.ENCODE for two in base32.ENCODE]
@@ -66,6 +67,13 @@ def known_id(job_id: object, name: str = "job_id") -> str:
     if not _ULID.fullmatch(job_id):
         raise JobNotFound(job_id)
     return job_id.upper()
+
+
+def is_canonical(job_id: object) -> bool:
+    """
+    Say whether *job_id* is an id in the form in which stores give it.
+    """
+    return isinstance(job_id, str) and _CANONICAL.fullmatch(job_id) is not None
 
 
 def process_name() -> str:

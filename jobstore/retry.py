@@ -40,14 +40,18 @@ class RetryPolicy:
     jitter: float = 0.25
 
     def __post_init__(self) -> None:
-        if not timedelta(0) <= self.initial <= _LONGEST:
-            raise InvalidInput("initial", self.initial, "must be 0 to 365 days")
-        if not timedelta(0) <= self.cap <= _LONGEST:
-            raise InvalidInput("cap", self.cap, "must be 0 to 365 days")
-        if not 1 <= self.factor <= 100:
-            raise InvalidInput("factor", self.factor, "must be 1 to 100")
-        if not 0 <= self.jitter <= 1:
-            raise InvalidInput("jitter", self.jitter, "must be 0 to 1")
+        for name in ("initial", "cap"):
+            value = getattr(self, name)
+            if not isinstance(value, timedelta):
+                raise InvalidInput(name, value, "must be a timedelta")
+            if not timedelta(0) <= value <= _LONGEST:
+                raise InvalidInput(name, value, "must be 0 to 365 days")
+        for name, least, most in (("factor", 1, 100), ("jitter", 0, 1)):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or isinstance(value, bool):
+                raise InvalidInput(name, value, "must be a number")
+            if not least <= value <= most:
+                raise InvalidInput(name, value, f"must be {least} to {most}")
 
     def delay(self, attempt: int) -> timedelta:
         """

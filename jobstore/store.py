@@ -152,7 +152,8 @@ class Finisher(Protocol):
                 Drop the outcome, do not retry. `JobCancelled` if that is the cause.
             JobNotFound: The job was deleted.
             InvalidInput: The result is over ``max_payload_bytes``; end the job
-                with `fail` instead.
+                with `fail` instead. Or the lease is none that a claim could have
+                given.
 
         Guarantees:
             Atomic: The outcome, the row in the history of attempts, and the
@@ -162,6 +163,10 @@ class Finisher(Protocol):
             Repeat: The same outcome with the same lease succeeds and changes
                 nothing, also after the job has moved on; so a call whose answer
                 got lost can be made again. Another outcome raises `LeaseLost`.
+                The same means: completed with the same result; failed with the
+                same code and message, whatever *final* and *retry_in* say;
+                released; snoozed, however long. The answer is then the job's
+                present status, or queued once somebody has claimed it again.
         """
         ...
 
@@ -296,11 +301,12 @@ class Store(Creator, Finisher, Protocol):
         Return the parent's children, ordered by created_at, then id.
 
         Args:
-            after: Id of the last child of the page before.
+            after: Id of the last child of the page before. Should that child be
+                gone by now, nothing follows it: begin again.
             limit: 1 to 10,000; None returns all that follow.
 
         Raises:
-            JobNotFound: No job has the id *parent_id*.
+            JobNotFound: No job has the id *parent_id*, or *after* is no id.
         """
         ...
 
@@ -348,6 +354,10 @@ class Store(Creator, Finisher, Protocol):
             after: Id of the last job of the page before; None: the first page.
             limit: 1 to 10,000.
             with_result: False leaves `Job.result` None, however large it is.
+
+        Raises:
+            JobNotFound: *after* is text that is no id. The id of a job that is
+                gone is fine.
 
         Guarantees:
             Isolation: Each page is one snapshot. Ids are made before their jobs

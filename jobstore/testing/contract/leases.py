@@ -16,6 +16,7 @@ from jobstore.errors import (
 )
 from jobstore.lifecycle import JobStatus
 from jobstore.model import (
+    Claim,
     Completed,
     Failed,
     Lease,
@@ -245,6 +246,40 @@ class LeasesContract(Contract):
             lambda: store.set_results([bad]),
         ):
             with pytest.raises(InvalidInput):
+                call()
+        assert store.get(claim.job.id) == claim.job
+
+    @pytest.mark.parametrize(
+        "fence", [None, "1", 1.0, True, float("nan"), -1, 2**63, 2**70], ids=repr
+    )
+    def test_a_fence_that_no_claim_gives_is_refused(
+        self, store: Store, fence: Any
+    ) -> None:
+        create(store)
+        claim = hold(store)
+        self._refused(store, claim, Lease(claim.job.id, fence))
+
+    @pytest.mark.parametrize(
+        "job_id", [None, 5, "", "x", "a\x00b", "\ud800", "é" * 26, "8" * 26], ids=ascii
+    )
+    def test_an_id_that_no_claim_gives_is_refused(
+        self, store: Store, job_id: Any
+    ) -> None:
+        create(store)
+        claim = hold(store)
+        self._refused(store, claim, Lease(job_id, 1))
+        self._refused(store, claim, Lease(claim.job.id.lower(), 1))
+
+    def _refused(self, store: Store, claim: Claim, lease: Lease) -> None:
+        for call in (
+            lambda: store.complete(lease),
+            lambda: store.set_results(
+                [(claim.lease, Completed()), (lease, Released())]
+            ),
+            lambda: store.heartbeat([claim.lease, lease]),
+            lambda: store.fan_out(lease, []),
+        ):
+            with pytest.raises(InvalidInput, match="lease"):
                 call()
         assert store.get(claim.job.id) == claim.job
 
