@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -14,7 +15,7 @@ from jobstore.cli.doctor import doctor, explain
 from jobstore.cli.exits import Exit, exit_of
 from jobstore.cli.migrate import migrate
 from jobstore.cli.operate import cancel, prune, reclaim, requeue
-from jobstore.cli.output import warnings
+from jobstore.cli.output import tell
 from jobstore.cli.read import list_, payload, result, show, stats
 from jobstore.cli.submit import submit
 from jobstore.cli.up import up
@@ -25,7 +26,24 @@ from jobstore.errors import JobstoreError
 __all__ = ["cli", "main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _ReaderGone(Exception):
+    """
+    Nobody reads our output any more.
+    """
+
+
+class _Program(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            answer = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # click would exit with 1 for it, which is an error of ours.
+            raise _ReaderGone from None
+        return answer
+
+
+@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="jobstore")
 @click.option("-v", "--verbose", is_flag=True, help="Log more, to stderr.")
 def cli(*, verbose: bool) -> None:
@@ -34,9 +52,13 @@ def cli(*, verbose: bool) -> None:
     """
     logging.basicConfig(
         stream=sys.stderr,
-        level=logging.DEBUG if verbose else logging.WARNING,
+        level=logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    if verbose:
+        # Not the database libraries: they would log statements and rows.
+        for name in ("jobstore", "alembic"):
+            logging.getLogger(name).setLevel(logging.DEBUG)
 
 
 for command in (
@@ -67,20 +89,23 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         code = cli.main(arguments, prog_name="jobstore", standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = Exit.INTERRUPTED
-    except BrokenPipeError:
+    except (_ReaderGone, BrokenPipeError):
         # Nothing may be flushed to it at exit, or Python complains about that too.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = Exit.BROKEN_PIPE
     except JobstoreError as error:
-        _tell(error, as_json="--json" in arguments)
+        _tell(error, as_json=_wants_json(arguments))
         code = exit_of(error)
+    except OSError as error:
+        named = "" if error.filename is None else f"{error.filename}: "
+        tell(f"jobstore: {named}{error.strerror or error}", style="red")
+        code = Exit.ERROR
     sys.exit(int(code or 0))
 
 
@@ -93,4 +118,10 @@ def _tell(error: JobstoreError, *, as_json: bool) -> None:
         }
         sys.stderr.write(json.dumps({"error": facts}) + "\n")
     else:
-        warnings.print(f"jobstore: {error}", style="red", markup=False)
+        tell(f"jobstore: {error}", style="red")
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    # Behind -- are the words of another command.
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in ours

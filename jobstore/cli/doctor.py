@@ -131,9 +131,4 @@ def _print(report: Report) -> None:
 
 
 def _clean(text: str) -> str:
-    # Names come from the database; control characters could redraw a terminal.
-    return escape(
-        "".join(
-            one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text
-        )
-    )
+    return escape(output.one_line(text))

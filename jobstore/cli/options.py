@@ -67,9 +67,9 @@ def target(command: F) -> F:
         help="The schema with the tables. [JOBSTORE_SCHEMA]",
     )
     @click.option(
-        "--through-pooler",
+        "--through-pooler/--no-through-pooler",
         envvar="JOBSTORE_THROUGH_POOLER",
-        is_flag=True,
+        default=False,
         help="The DSN leads to a pooler in transaction mode. [JOBSTORE_THROUGH_POOLER]",
     )
     @functools.wraps(command)

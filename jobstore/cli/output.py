@@ -3,6 +3,9 @@ Printing: data on stdout, everything else on stderr.
 
 The JSON shapes are an interface: keys are added, never renamed or removed. Bytes do not
 appear in them, only their number; instants are ISO 8601 in UTC.
+
+No text from the database, a file name or a message reaches a terminal with its control
+characters in it: they could redraw it.
 """
 
 import json
@@ -14,6 +17,7 @@ from enum import Enum
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from jobstore.model import Attempt, Job, QueueStats
@@ -22,16 +26,18 @@ __all__ = [
     "age",
     "attempt_data",
     "job_data",
+    "one_line",
     "print_json",
     "print_line",
     "print_table",
     "stats_data",
     "stats_table",
+    "tell",
     "warnings",
 ]
 
 warnings = Console(stderr=True, soft_wrap=True, highlight=False)
-"""For people: progress, notes, errors."""
+"""For people: progress, notes, errors. Text that is not ours goes through `tell`."""
 
 _JOB_COLUMNS = ("id", "status", "class", "kind", "tenant", "attempts", "age", "note")
 
@@ -65,15 +71,35 @@ def print_json(data: object) -> None:
     """
     Print one JSON document on a line of its own.
     """
-    print_line(json.dumps(data, default=_plain, ensure_ascii=False))
+    # In ASCII, so that it is the same in every locale and harmless on every terminal.
+    sys.stdout.write(json.dumps(data, default=_plain) + "\n")
 
 
-def print_line(text: str) -> None:
+def print_line(*cells: str) -> None:
     """
-    Print a line to stdout, whatever characters it has.
+    Print a line to stdout, whatever characters it has; tabs between the cells.
     """
+    text = "\t".join(one_line(cell) for cell in cells)
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+
+
+def tell(text: str, *, style: str | None = None) -> None:
+    """
+    Say something to people, on stderr.
+    """
+    for line in text.splitlines():
+        warnings.print(one_line(line), style=style, markup=False)
+
+
+def one_line(text: str) -> str:
+    """
+    Replace what could redraw a terminal, or make two rows of one.
+    """
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for letter in text
+    )
 
 
 def print_table(jobs: Sequence[Job]) -> None:
@@ -83,7 +109,7 @@ def print_table(jobs: Sequence[Job]) -> None:
     rows = [_row(job) for job in jobs]
     if not sys.stdout.isatty():
         for row in rows:
-            print_line("\t".join(row))
+            print_line(*row)
         return
     table = Table(*_JOB_COLUMNS, box=None, pad_edge=False)
     for row in rows:
@@ -129,24 +155,16 @@ def _row(job: Job) -> list[str]:
         job.id,
         str(job.status),
         str(job.job_class),
-        _one_line(job.kind),
-        _one_line(job.tenant),
+        job.kind,
+        job.tenant,
         f"{job.attempts}/{job.max_attempts}",
         age(job.created_at),
-        _one_line(note.strip()),
+        note.strip(),
     ]
 
 
-def _one_line(text: str) -> str:
-    # Control characters could redraw a terminal, or make two rows of one.
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
-        for letter in text
-    )
-
-
 def _escaped(text: str) -> str:
-    return _one_line(text).replace("[", r"\[")
+    return escape(one_line(text))
 
 
 def _data(value: Any) -> dict[str, Any]:

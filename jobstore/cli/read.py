@@ -17,6 +17,18 @@ from jobstore.lifecycle import JobClass, JobStatus
 __all__ = ["list_", "payload", "result", "show", "stats"]
 
 
+_STDOUT = Path("-")
+
+to_file = click.option(
+    "-o",
+    "--output",
+    "to",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    default=_STDOUT,
+    help="Write to this file; - is standard output. [-]",
+)
+
+
 class NoResult(click.ClickException):
     """
     The job has not completed.
@@ -93,7 +105,8 @@ def show(where: Target, *, job_id: str, json: bool) -> None:
         if value not in (None, "", [], ()):
             output.print_line(f"{name:17} {value}")
     if attempts:
-        output.print_line("\nattempts that did not end in success:")
+        output.print_line()
+        output.print_line("attempts that did not end in success:")
     for one in attempts:
         output.print_line(
             f"  {one.attempt} (fence {one.fence}) {one.outcome}"
@@ -101,15 +114,16 @@ def show(where: Target, *, job_id: str, json: bool) -> None:
             f" to {one.ended_at:%H:%M:%S} by {one.worker}"
         )
     if children:
-        output.print_line(f"\nchildren (the first {len(children)}):")
+        output.print_line()
+        output.print_line(f"children (the first {len(children)}):")
         output.print_table(children)
 
 
 @click.command()
 @target
 @click.argument("job_id", metavar="ID")
-@click.option("-o", "--output", "to", type=click.Path(dir_okay=False, path_type=Path))
-def result(where: Target, *, job_id: str, to: Path | None) -> None:
+@to_file
+def result(where: Target, *, job_id: str, to: Path) -> None:
     """
     Write a job's result, byte for byte, to stdout or a file.
     """
@@ -123,8 +137,8 @@ def result(where: Target, *, job_id: str, to: Path | None) -> None:
 @click.command()
 @target
 @click.argument("job_id", metavar="ID")
-@click.option("-o", "--output", "to", type=click.Path(dir_okay=False, path_type=Path))
-def payload(where: Target, *, job_id: str, to: Path | None) -> None:
+@to_file
+def payload(where: Target, *, job_id: str, to: Path) -> None:
     """
     Write a job's payload, byte for byte, to stdout or a file.
     """
@@ -151,14 +165,30 @@ def stats(where: Target, *, json: bool) -> None:
     else:
         for line in lines:
             output.print_line(
-                f"{line.queue}\t{line.job_class}\t{line.status}\t{line.jobs}"
-                f"\t{output.age(line.oldest_at)}"
+                line.queue,
+                line.job_class,
+                line.status,
+                str(line.jobs),
+                output.age(line.oldest_at),
             )
 
 
-def _write(data: bytes, to: Path | None) -> None:
-    if to is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    else:
+def _write(data: bytes, to: Path) -> None:
+    if to != _STDOUT:
         to.write_bytes(data)
+        return
+    if sys.stdout.isatty() and not _is_harmless(data):
+        message = (
+            "it is no plain text, which a terminal may obey: use -o FILE or a pipe"
+        )
+        raise click.ClickException(message)
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _is_harmless(data: bytes) -> bool:
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError:
+        return False
+    return all(output.one_line(line) == line for line in lines)

@@ -4,6 +4,7 @@ Submitting from the shell: files, standard input, or many of them.
 
 import hashlib
 import mimetypes
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from jobstore.cli.options import Target, as_json, job_class, target
 from jobstore.cli.params import DURATION, INSTANT
 from jobstore.lifecycle import JobClass
 from jobstore.model import Created, NewJob
+from jobstore.store import DEFAULT_MAX_PAYLOAD_BYTES
 
 __all__ = ["submit"]
 
@@ -68,6 +70,8 @@ def submit(
     """
     Submit a job for each FILE; - is standard input. Prints their ids.
     """
+    if key and key_from:
+        raise click.UsageError("give --key or --key-from, not both")
     if key and len(paths) > 1:
         raise click.UsageError("--key is for a single file; see --key-from")
     if delay is not None and at is not None:
@@ -80,7 +84,7 @@ def submit(
         return NewJob(
             kind=kind,
             payload=data,
-            content_type=content_type or _guess(path),
+            content_type=_guess(path) if content_type is None else content_type,
             tenant=tenant,
             idem_key=key or _key(key_from, path, data),
             queue=queue,
@@ -120,7 +124,7 @@ def _told(path: str, one: Created, *, as_json: bool) -> None:
         note = (
             "known already" if one.payload_matches else "known already, for OTHER work"
         )
-        output.warnings.print(f"{path}: {note}", markup=False)
+        output.tell(f"{path}: {note}")
 
 
 def _check_readable(paths: Sequence[str]) -> None:
@@ -130,8 +134,19 @@ def _check_readable(paths: Sequence[str]) -> None:
     if paths.count(_STDIN) > 1:
         raise click.UsageError("standard input can be read once only")
     for path in paths:
-        if path != _STDIN and not Path(path).is_file():
-            raise click.UsageError(f"{path}: no such file")
+        if path == _STDIN:
+            continue
+        if Path(path).is_dir():
+            raise click.UsageError(f"{output.one_line(path)}: is a folder")
+        if not Path(path).exists():
+            raise click.UsageError(f"{output.one_line(path)}: no such file")
+        if not os.access(path, os.R_OK):
+            raise click.UsageError(f"{output.one_line(path)}: may not be read")
+        if Path(path).stat().st_size > DEFAULT_MAX_PAYLOAD_BYTES:
+            message = (
+                f"{output.one_line(path)}: is over {DEFAULT_MAX_PAYLOAD_BYTES:,} bytes"
+            )
+            raise click.UsageError(message)
 
 
 def _batches(paths: Sequence[str]) -> Iterator[list[str]]:

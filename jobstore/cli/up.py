@@ -43,9 +43,6 @@ def up(*, folder: Path, schema: str, migrate: bool) -> None:
         output.print_line(server.dsn)
         sys.stdout.flush()
         psql = server.binaries.folder / "psql"
-        output.warnings.print(
-            f"export JOBSTORE_DSN='{server.dsn}'\n{psql} '{server.psql_dsn}'",
-            markup=False,
-        )
-        output.warnings.print("up until Ctrl-C", markup=False)
+        output.tell(f"export JOBSTORE_DSN='{server.dsn}'\n{psql} '{server.psql_dsn}'")
+        output.tell("up until Ctrl-C")
         stop.wait()

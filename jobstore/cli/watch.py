@@ -8,6 +8,7 @@ from datetime import timedelta
 import click
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from jobstore.cli import output
 from jobstore.cli.options import Target, target
@@ -16,11 +17,14 @@ from jobstore.errors import StoreUnavailable
 
 __all__ = ["watch"]
 
+# Each look counts rows; no faster than anybody can read.
+_SHORTEST_PAUSE_SECONDS = 0.1
+
 
 @click.command()
 @target
 @click.option("--every", type=DURATION, default="1s", show_default=True)
-@click.option("--times", type=int, help="End after this many looks.")
+@click.option("--times", type=click.IntRange(min=1), help="End after this many looks.")
 def watch(where: Target, *, every: timedelta, times: int | None) -> None:
     """
     Watch the queues until Ctrl-C.
@@ -30,11 +34,13 @@ def watch(where: Target, *, every: timedelta, times: int | None) -> None:
         looks = 0
         while times is None or looks < times:
             if looks:
-                pause.wait(every.total_seconds())
+                pause.wait(max(_SHORTEST_PAUSE_SECONDS, every.total_seconds()))
             looks += 1
             try:
                 live.update(output.stats_table(store.stats()), refresh=True)
             except StoreUnavailable as error:
                 if looks == 1:
                     raise
-                live.update(f"{error}; looking again", refresh=True)
+                live.update(
+                    Text(output.one_line(f"{error}; looking again")), refresh=True
+                )
