@@ -18,7 +18,7 @@ help: ## Show this list
 	  awk -F ':.*## ' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 demo: $(READY) ## Run a real document through the store (FILE=… for your own PDF)
-	@$(BIN)/python -m demo $(if $(FILE),"$(FILE)")
+	@$(BIN)/python -m demo $(if $(value FILE),'$(subst ','\'',$(value FILE))')
 
 # pytest's summary stays the last thing that is printed: CI and people read that.
 test: $(READY) ## Run all tests; those on PostgreSQL again on a second major version
