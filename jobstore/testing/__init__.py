@@ -15,7 +15,9 @@ from jobstore.testing.harness import (  # noqa: E402 - the same
     AsyncMemoryHarness,
     Harness,
     MemoryHarness,
+    Verb,
     awaited,
+    together,
 )
 
 __all__ = [
@@ -25,5 +27,7 @@ __all__ = [
     "Harness",
     "MemoryHarness",
     "StoreContract",
+    "Verb",
     "awaited",
+    "together",
 ]

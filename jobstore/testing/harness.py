@@ -6,14 +6,17 @@ driven through `Awaited`, so neither needs a plugin for pytest.
 """
 
 import asyncio
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
 from jobstore.async_store import AsyncStore
+from jobstore.errors import JobstoreError, StoreBusy
 from jobstore.lifecycle import JobClass, JobStatus
 from jobstore.memory import AsyncMemoryStore, MemoryStore
 from jobstore.retry import RetryPolicy
@@ -25,8 +28,13 @@ __all__ = [
     "AsyncMemoryHarness",
     "Harness",
     "MemoryHarness",
+    "Verb",
     "awaited",
+    "together",
 ]
+
+Verb = Callable[[Any], Any]
+"""A call of one verb; given the store, or its asynchronous twin."""
 
 RETRY = RetryPolicy(
     initial=timedelta(seconds=10), factor=2, cap=timedelta(minutes=1), jitter=0
@@ -72,6 +80,29 @@ class Harness(ABC):
         Delete the job with payload and history, and leave its key.
         """
         pytest.skip(f"no hand here to delete {job_id}")
+
+    def at_once(self, verbs: Sequence[Verb]) -> list[Any]:
+        """
+        Call *verbs* at the same time; return what each answered or raised, in order.
+
+        One that meets `StoreBusy` is repeated, as that error says. Each gets the
+        store; for an asynchronous one that is the store itself, and what the call
+        returns is awaited together with the others (see `together`).
+        """
+        gate = threading.Barrier(len(verbs))
+
+        def call(verb: Verb) -> object:
+            gate.wait()
+            while True:
+                try:
+                    return verb(self.store)
+                except StoreBusy:
+                    continue
+                except JobstoreError as error:
+                    return error
+
+        with ThreadPoolExecutor(len(verbs)) as threads:
+            return list(threads.map(call, verbs))
 
     def close(self) -> None:
         """
@@ -125,11 +156,37 @@ class AsyncMemoryHarness(MemoryHarness):
         twin = AsyncMemoryStore(retry=RETRY, max_payload_bytes=MAX_PAYLOAD_BYTES)
         super().__init__(twin.blocking)
         self._runner = asyncio.Runner()
+        self._twin = twin
         self.store = awaited(twin, self._runner)
+
+    def at_once(self, verbs: Sequence[Verb]) -> list[Any]:
+        return together(self._twin, self._runner, verbs)
 
     def close(self) -> None:
         super().close()
         self._runner.close()
+
+
+def together(
+    store: AsyncStore, runner: asyncio.Runner, verbs: Sequence[Verb]
+) -> list[Any]:
+    """
+    Run *verbs* of an asynchronous store at the same time, for `Harness.at_once`.
+    """
+
+    async def call(verb: Verb) -> object:
+        while True:
+            try:
+                return await verb(store)
+            except StoreBusy:
+                continue
+            except JobstoreError as error:
+                return error
+
+    async def all_of_them() -> list[object]:
+        return await asyncio.gather(*(call(verb) for verb in verbs))
+
+    return runner.run(all_of_them())
 
 
 def awaited(store: AsyncStore, runner: asyncio.Runner) -> Store:

@@ -3,13 +3,22 @@ The PostgreSQL stores under test; by hand means psycopg, beside the store.
 """
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from psycopg import sql
 
 from jobstore import AsyncPostgresStore, PostgresStore
 from jobstore.store import Store
-from jobstore.testing import MAX_PAYLOAD_BYTES, RETRY, Harness, awaited
+from jobstore.testing import (
+    MAX_PAYLOAD_BYTES,
+    RETRY,
+    Harness,
+    Verb,
+    awaited,
+    together,
+)
 from tests import servers
 
 __all__ = ["AsyncPostgresHarness", "PostgresHarness"]
@@ -83,7 +92,11 @@ class AsyncPostgresHarness(PostgresHarness):
             max_payload_bytes=MAX_PAYLOAD_BYTES,
             wake_ups=False,
         )
+        self._twin = twin
         return awaited(twin, self._runner)
+
+    def at_once(self, verbs: Sequence[Verb]) -> list[Any]:
+        return together(self._twin, self._runner, verbs)
 
     def close(self) -> None:
         super().close()

@@ -2,7 +2,6 @@
 The contract of claim, claim_next, heartbeat and promote_due.
 """
 
-import threading
 from datetime import UTC, timedelta
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from jobstore.errors import InvalidInput
 from jobstore.ids import process_name
 from jobstore.lifecycle import JobClass, JobStatus
-from jobstore.model import Claim, Heartbeat, Lease, NewJob
+from jobstore.model import Heartbeat, Lease, NewJob
 from jobstore.store import MAX_BATCH, Store
 from jobstore.testing.contract.steps import (
     HOUR,
@@ -142,9 +141,23 @@ class ClaimContract(Contract):
     def test_a_job_without_attempts_left_is_not_claimed(
         self, store: Store, harness: Harness
     ) -> None:
-        job = create(store, max_attempts=2)
-        harness.edit(job.id, attempts=2)
-        assert store.claim_next() is None
+        for _ in range(20):
+            job = create(store, max_attempts=2, job_class=JobClass.INTERACTIVE)
+            harness.edit(job.id, attempts=2)
+        assert store.claim(5) == []
+        behind = [create(store).id for _ in range(2)]
+        assert [claim.job.id for claim in store.claim(5)] == behind
+
+    def test_a_reclaimed_or_failed_job_keeps_class_and_place(
+        self, store: Store, harness: Harness
+    ) -> None:
+        urgent = [create(store, job_class=JobClass.INTERACTIVE) for _ in range(2)]
+        create(store)
+        run_out(harness, hold(store))
+        second = store.claim(2)[1]
+        store.fail(second.lease, error_code="E", retry_in=timedelta(0))
+        create(store, job_class=JobClass.INTERACTIVE)
+        assert hold(store).job.id == urgent[1].id
 
     @pytest.mark.parametrize("status", sorted(set(JobStatus) - {JobStatus.QUEUED}))
     def test_only_queued_jobs_are_claimed(
@@ -152,23 +165,6 @@ class ClaimContract(Contract):
     ) -> None:
         job = in_status(store, status)
         assert store.claim(10, queue=job.queue) == []
-
-    def test_threads_never_claim_one_job_twice(self, store: Store) -> None:
-        if not callable(getattr(type(store), "claim", None)):
-            pytest.skip("driven by one event loop")
-        store.create_many([NewJob(kind="work")] * 200)
-        taken: list[Claim] = []
-
-        def work() -> None:
-            while claims := store.claim(3):
-                taken.extend(claims)
-
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(taken) == len({claim.job.id for claim in taken}) == 200
 
     # -- due -------------------------------------------------------------------
 
@@ -261,6 +257,11 @@ class ClaimContract(Contract):
     def test_a_heartbeat_of_nothing_is_fine(self, store: Store) -> None:
         answer = store.heartbeat([])
         assert answer == Heartbeat(frozenset(), frozenset(), frozenset())
+
+    def test_a_lease_named_twice_is_answered_once(self, store: Store) -> None:
+        create(store)
+        lease = hold(store).lease
+        assert store.heartbeat([lease, lease]).held == {lease}
 
     @pytest.mark.parametrize("bad", [None, "x", [None], [("id", 1)], 5])
     def test_a_heartbeat_takes_leases_only(self, store: Store, bad: Any) -> None:

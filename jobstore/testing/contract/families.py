@@ -166,6 +166,40 @@ class FamiliesContract(Contract):
         assert parent.status is JobStatus.QUEUED
         assert (parent.children_open, parent.children_failed) == (0, 2)
 
+    def test_repair_makes_up_for_a_child_deleted_by_hand(
+        self, store: Store, harness: Harness
+    ) -> None:
+        claim, _ = parked(store, 2)
+        first, second = store.claim(2, queue="pages")
+        harness.delete(first.job.id)
+        _complete(harness, second)
+        assert store.get(claim.job.id).status is JobStatus.WAITING
+        assert store.repair_families() == 1
+        parent = store.get(claim.job.id)
+        assert (parent.status, parent.children_open) == (JobStatus.QUEUED, 0)
+        assert hold(store, queue=parent.queue).job.fence == 2
+        with pytest.raises(JobNotFound):
+            _complete(harness, first)
+        assert store.heartbeat([first.lease]).lost == {first.lease}
+
+    def test_a_parent_that_died_half_way_does_not_double_its_children(
+        self, store: Store, harness: Harness
+    ) -> None:
+        job = create(store, queue="parents")
+        children = [
+            replace(job.child(kind="page", idem_key=f"{job.id}/{n}"), queue="pages")
+            for n in range(5)
+        ]
+        first = hold(store, queue="parents")
+        store.create_many(children[:3])
+        store.complete(hold(store, queue="pages").lease)
+        run_out(harness, first)
+        again = hold(store, queue="parents")
+        made = store.fan_out(again.lease, children)
+        assert [one.created for one in made] == [False] * 3 + [True] * 2
+        parent = store.get(job.id)
+        assert (parent.children_total, parent.children_open) == (5, 4)
+
     def test_a_replayed_end_of_a_child_counts_once(self, store: Store) -> None:
         claim, _ = parked(store, 2)
         page = hold(store, queue="pages")

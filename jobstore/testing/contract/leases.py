@@ -92,6 +92,8 @@ class LeasesContract(Contract):
         for fence in (job.fence + 1, 99):
             with pytest.raises(LeaseLost):
                 store.set_result(Lease(job.id, fence), outcome)
+            with pytest.raises(LeaseLost):
+                store.fan_out(Lease(job.id, fence), [job.child(kind="page")])
         assert store.get(job.id) == job
 
     @pytest.mark.parametrize("outcome", OUTCOMES, ids=repr)

@@ -107,11 +107,14 @@ class ReadContract(Contract):
             {"kind": "other"},
             {"job_class": JobClass.SYSTEM},
             {"idem_key": "k"},
+            {"tenant": "100%_"},
+            {"kind": "a'b\\"},
         ],
         ids=str,
     )
     def test_a_list_is_filtered(self, store: Store, fields: dict[str, Any]) -> None:
         create(store)
+        create(store, tenant="100xy", kind="a'b")
         job = create(store, **fields)
         assert store.list(**fields) == [job]
         assert store.list(**fields, status=JobStatus.FAILED) == []
@@ -141,6 +144,8 @@ class ReadContract(Contract):
             {"limit": MAX_BATCH + 1},
             {"status": "unknown"},
             {"status": []},
+            {"status": 5},
+            {"status": [5]},
             {"job_class": "unknown"},
             {"tenant": ""},
             {"queue": "\x00"},
@@ -155,6 +160,27 @@ class ReadContract(Contract):
     ) -> None:
         with pytest.raises(InvalidInput):
             store.list(**arguments)
+
+    def test_a_page_begins_after_an_id(self, store: Store) -> None:
+        create(store)
+        assert len(store.list(after=NO_ID, oldest_first=True)) == 1
+        for after in ("", "x", "\x00", NO_ID + "0"):
+            with pytest.raises(JobNotFound):
+                store.list(after=after)
+        with pytest.raises(InvalidInput):
+            store.list(after=5)  # type: ignore[arg-type]
+
+    def test_pages_stay_whole_while_jobs_go_on(self, store: Store) -> None:
+        ids = [one.job.id for one in store.create_many([NewJob(kind="x")] * 9)]
+        read: list[str] = []
+        while len(read) < len(ids):
+            page = store.list(
+                after=read[-1] if read else None, limit=2, oldest_first=True
+            )
+            read += [job.id for job in page]
+            store.complete(hold(store).lease)
+            create(store, queue="new")
+        assert read[: len(ids)] == ids
 
     # -- stats -----------------------------------------------------------------
 

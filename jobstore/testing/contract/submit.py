@@ -189,7 +189,11 @@ class SubmitContract(Contract):
         other = create(store, idem_key="k", tenant="b")
         assert one.id != other.id
 
-    @pytest.mark.parametrize("pair", [("k", "k "), ("k", "K"), ("\u00e9", "e\u0301")])
+    @pytest.mark.parametrize(
+        "pair",
+        [("k", "k "), ("k", "K"), ("k", "k\u200b"), ("\u00e9", "e\u0301")],
+        ids=ascii,
+    )
     def test_keys_are_compared_byte_for_byte(
         self, store: Store, pair: tuple[str, str]
     ) -> None:
@@ -216,6 +220,12 @@ class SubmitContract(Contract):
             create(store, idem_key="k")
         assert caught.value.job_id == job.id
         assert store.list() == []
+
+    def test_the_longest_key_is_found_again(self, store: Store) -> None:
+        key = "é" * 512
+        job = create(store, idem_key=key)
+        assert store.create(NewJob(kind="work", idem_key=key)).job == job
+        assert job.idem_key == key
 
     # -- a chosen id -----------------------------------------------------------
 

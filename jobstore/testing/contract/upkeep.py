@@ -9,7 +9,7 @@ import pytest
 
 from jobstore.errors import InvalidInput, JobNotFound, JobPruned, LeaseLost
 from jobstore.lifecycle import TERMINAL, JobStatus
-from jobstore.model import AttemptOutcome, NewJob, Reclaimed
+from jobstore.model import AttemptOutcome, ChildFailure, NewJob, Reclaimed
 from jobstore.store import MAX_BATCH, Store
 from jobstore.testing.contract.steps import (
     HOUR,
@@ -101,6 +101,21 @@ class UpkeepContract(Contract):
         harness.age(claim.job.id, HOUR)
         assert store.reclaim_stale(3 * HOUR) == NOTHING
         assert store.reclaim_stale(MINUTE).requeued == 1
+
+    def test_granted_leases_do_not_hide_an_expired_one(
+        self, store: Store, harness: Harness
+    ) -> None:
+        store.create_many([NewJob(kind="work")] * 5)
+        long = store.claim(4, lease=24 * HOUR)
+        short = hold(store)
+        for claim in long:
+            harness.age(claim.job.id, 2 * HOUR)
+        harness.age(short.job.id, HOUR)
+        assert store.reclaim_stale(MINUTE, limit=1) == Reclaimed(1, 0)
+        assert store.get(short.job.id).status is JobStatus.QUEUED
+        assert all(
+            store.get(claim.job.id).status is JobStatus.PROCESSING for claim in long
+        )
 
     def test_a_granted_lease_ends_with_its_claim(
         self, store: Store, harness: Harness
@@ -201,6 +216,34 @@ class UpkeepContract(Contract):
         assert store.prune(MINUTE) == 3
         assert store.list() == []
 
+    def test_a_family_of_three_levels_goes_as_one(
+        self, store: Store, harness: Harness
+    ) -> None:
+        head, ((middle, _),) = parked(store, [NewJob(kind="part", queue="parts")])
+        part = hold(store, queue="parts")
+        store.fan_out(part.lease, [NewJob(kind="page", queue="pages")])
+        for queue in ("pages", "parts", head.job.queue):
+            store.complete(hold(store, queue=queue).lease)
+        (page,) = store.list_children(middle.id)
+        for job_id in (head.job.id, middle.id):
+            harness.age(job_id, HOUR)
+        assert store.prune(MINUTE) == 0
+        harness.age(page.id, HOUR)
+        assert store.prune(MINUTE) == 3
+        assert store.list() == []
+
+    def test_a_reopened_child_keeps_its_family(
+        self, store: Store, harness: Harness
+    ) -> None:
+        claim, _ = parked(store, 1, on_child_failure=ChildFailure.FAIL)
+        page = hold(store, queue="pages")
+        store.fail(page.lease, error_code="E", final=True)
+        store.requeue(page.job.id)
+        for job_id in (claim.job.id, page.job.id):
+            harness.age(job_id, HOUR)
+        assert store.prune(MINUTE) == 0
+        assert len(store.list()) == 2
+
     def test_a_family_that_stays_does_not_hide_others(
         self, store: Store, harness: Harness
     ) -> None:
@@ -220,7 +263,12 @@ class UpkeepContract(Contract):
         [
             {"older_than": timedelta(0)},
             {"older_than": timedelta(milliseconds=999)},
+            {"older_than": -HOUR},
             {"older_than": 5},
+            {"older_than": "30"},
+            {"older_than": None},
+            {"older_than": MINUTE, "keep_keys_for": None},
+            {"older_than": MINUTE, "status": JobStatus.COMPLETED},
             {"older_than": MINUTE, "status": [JobStatus.QUEUED]},
             {"older_than": MINUTE, "status": []},
             {"older_than": MINUTE, "status": ["unknown"]},
