@@ -25,13 +25,29 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 from sqlalchemy.pool import NullPool
 
-from jobstore.errors import InvalidInput, SchemaError, StoreBusy, StoreUnavailable
+from jobstore.errors import (
+    InvalidInput,
+    SchemaError,
+    SchemaMissing,
+    SchemaOutdated,
+    SchemaTooNew,
+    StoreBusy,
+    StoreUnavailable,
+)
 from jobstore.postgres.engine import engine_url, shown_url
 from jobstore.postgres.schema import Schema
 from jobstore.postgres.tables import metadata
 from jobstore.postgres.translate import fault_of, translate
 
-__all__ = ["comparison", "current", "downgrade", "head", "migrating", "upgrade"]
+__all__ = [
+    "comparison",
+    "current",
+    "downgrade",
+    "head",
+    "migrating",
+    "require_current",
+    "upgrade",
+]
 
 _WAIT_FOR_OTHERS = timedelta(minutes=10)
 _LOCK_TIMEOUT_MS = 1000
@@ -62,6 +78,7 @@ def upgrade(
             call again.
         StoreUnavailable: The database could not be reached.
         StoreFault: The database refused it; the role lacks a right, for example.
+        SchemaTooNew: The schema is at a revision of a newer release; it is left alone.
         InvalidInput: There is no such revision on the way.
 
     Guarantees:
@@ -89,7 +106,8 @@ def downgrade(
 
     Raises:
         SchemaError: The way down would lose jobs and *allow_data_loss* is False.
-        StoreBusy, StoreUnavailable, StoreFault, InvalidInput: As in `upgrade`.
+        StoreBusy, StoreUnavailable, StoreFault, SchemaTooNew, InvalidInput: As in
+            `upgrade`.
     """
     x_arguments = ["allow-data-loss=yes"] if allow_data_loss else []
     try:
@@ -121,6 +139,24 @@ def current(target: str | Engine, *, schema: str = "jobstore") -> str | None:
             raise translate(error, fault_of(error), writes=False) from None
         revision: str | None = rows.scalar()
         return revision
+
+
+def require_current(target: str | Engine, *, schema: str = "jobstore") -> str:
+    """
+    Return the revision of *schema* if it is the one that this code knows best.
+
+    Raises:
+        SchemaMissing, SchemaOutdated: Run `upgrade`.
+        SchemaTooNew: Upgrade this process.
+        StoreUnavailable: The database could not be reached.
+    """
+    found = current(target, schema=schema)
+    if found is None:
+        raise SchemaMissing(f"schema {schema} has no jobstore tables")
+    _refuse_unknown(found, schema)
+    if found != head():
+        raise SchemaOutdated(f"schema {schema} is at {found}, this code at {head()}")
+    return found
 
 
 def head() -> str:
@@ -208,9 +244,19 @@ def _with_retries(
             # through before the next try.
             time.sleep(_LOCK_TIMEOUT_MS / 1000)
         except CommandError as error:
+            found = current(target, schema=schema)
+            if found is not None:
+                _refuse_unknown(found, schema)
             raise InvalidInput("revision", revision, str(error)) from None
         else:
             return
+
+
+def _refuse_unknown(found: str, schema: str) -> None:
+    scripts = ScriptDirectory.from_config(_config(schema))
+    if found not in {script.revision for script in scripts.walk_revisions()}:
+        message = f"schema {schema} is at {found}, which is newer than this code knows"
+        raise SchemaTooNew(message)
 
 
 def _take_lock(holder: Connection, schema: str) -> None:

@@ -3,7 +3,6 @@ The program: its commands, and how errors become exit codes.
 """
 
 import contextlib
-import json
 import logging
 import os
 import sys
@@ -15,7 +14,7 @@ from jobstore.cli.doctor import doctor, explain
 from jobstore.cli.exits import Exit, exit_of
 from jobstore.cli.migrate import migrate
 from jobstore.cli.operate import cancel, prune, reclaim, requeue
-from jobstore.cli.output import tell
+from jobstore.cli.output import tell_error
 from jobstore.cli.read import list_, payload, result, show, stats
 from jobstore.cli.submit import submit
 from jobstore.cli.up import up
@@ -87,10 +86,14 @@ def main(arguments: list[str] | None = None) -> None:
     Run the command line and exit.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
+    as_json = _wants_json(arguments)
     try:
         code = cli.main(arguments, prog_name="jobstore", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        if as_json:
+            tell_error(_code_of(error), error.format_message(), as_json=True)
+        else:
+            error.show()
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = Exit.INTERRUPTED
@@ -100,25 +103,18 @@ def main(arguments: list[str] | None = None) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = Exit.BROKEN_PIPE
     except JobstoreError as error:
-        _tell(error, as_json=_wants_json(arguments))
+        tell_error(error.code, str(error), as_json=as_json, outcome=error.outcome)
         code = exit_of(error)
     except OSError as error:
         named = "" if error.filename is None else f"{error.filename}: "
-        tell(f"jobstore: {named}{error.strerror or error}", style="red")
+        message = f"{named}{error.strerror or error}"
+        tell_error("SYSTEM_ERROR", message, as_json=as_json)
         code = Exit.ERROR
     sys.exit(int(code or 0))
 
 
-def _tell(error: JobstoreError, *, as_json: bool) -> None:
-    if as_json:
-        facts = {
-            "code": error.code,
-            "message": str(error),
-            "outcome": error.outcome,
-        }
-        sys.stderr.write(json.dumps({"error": facts}) + "\n")
-    else:
-        tell(f"jobstore: {error}", style="red")
+def _code_of(error: click.ClickException) -> str:
+    return "USAGE" if isinstance(error, click.UsageError) else "ERROR"
 
 
 def _wants_json(arguments: list[str]) -> bool:

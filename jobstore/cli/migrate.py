@@ -7,7 +7,6 @@ import click
 from jobstore import migrate as migrations
 from jobstore.cli import output
 from jobstore.cli.options import Target, as_json, target
-from jobstore.errors import SchemaMissing, SchemaOutdated
 
 __all__ = ["migrate"]
 
@@ -62,13 +61,13 @@ def current(where: Target, *, json: bool) -> None:
 
 @migrate.command()
 @target
-def check(where: Target) -> None:
+@as_json
+def check(where: Target, *, json: bool) -> None:
     """
     Succeed if the schema is what this code needs; else exit with 7.
     """
-    found = migrations.current(where.dsn, schema=where.schema)
-    if found is None:
-        raise SchemaMissing(f"schema {where.schema} has no jobstore tables")
-    if found != migrations.head():
-        raise SchemaOutdated(f"schema is at {found}, code at {migrations.head()}")
-    output.print_line(f"{where.schema} is at {found}")
+    found = migrations.require_current(where.dsn, schema=where.schema)
+    if json:
+        output.print_json({"revision": found, "head": migrations.head()})
+    else:
+        output.print_line(f"{where.schema} is at {found}")

@@ -2,14 +2,18 @@
 Commands that change: cancel, requeue, reclaim, prune.
 """
 
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import click
 
 from jobstore.cli import output
+from jobstore.cli.exits import exit_of
 from jobstore.cli.options import Target, as_json, target
 from jobstore.cli.params import DURATION
+from jobstore.errors import InvalidTransition, JobNotFound, JobstoreError
 from jobstore.lifecycle import TERMINAL, JobStatus
+from jobstore.model import Job
 
 __all__ = ["cancel", "prune", "reclaim", "requeue"]
 
@@ -22,11 +26,12 @@ __all__ = ["cancel", "prune", "reclaim", "requeue"]
 def cancel(where: Target, *, job_ids: tuple[str, ...], reason: str, json: bool) -> None:
     """
     End jobs that have not ended, and what is left of their families.
+
+    Goes on after a job that is unknown or has ended; the exit code is then that of
+    the first such one.
     """
     with where.store() as store:
-        for job_id in job_ids:
-            job = store.cancel(job_id, reason=reason)
-            _told(job.id, job.status, as_json=json)
+        _each(job_ids, lambda one: store.cancel(one, reason=reason), as_json=json)
 
 
 @click.command()
@@ -36,11 +41,12 @@ def cancel(where: Target, *, job_ids: tuple[str, ...], reason: str, json: bool) 
 def requeue(where: Target, *, job_ids: tuple[str, ...], json: bool) -> None:
     """
     Reopen failed or cancelled jobs with fresh attempts, or run scheduled ones now.
+
+    Goes on after a job that is unknown or in another state; the exit code is then
+    that of the first such one.
     """
     with where.store() as store:
-        for job_id in job_ids:
-            job = store.requeue(job_id)
-            _told(job.id, job.status, as_json=json)
+        _each(job_ids, store.requeue, as_json=json)
 
 
 @click.command()
@@ -98,6 +104,25 @@ def prune(
         output.print_json({"deleted": deleted})
     else:
         output.print_line(f"{deleted} jobs deleted")
+
+
+def _each(
+    job_ids: Sequence[str], change: Callable[[str], Job], *, as_json: bool
+) -> None:
+    """
+    Change each job, and tell of each; one that can't be changed holds up no other.
+    """
+    refused: list[JobstoreError] = []
+    for job_id in job_ids:
+        try:
+            job = change(job_id)
+        except (JobNotFound, InvalidTransition) as error:
+            refused.append(error)
+            output.tell_error(error.code, str(error), as_json=as_json)
+        else:
+            _told(job.id, job.status, as_json=as_json)
+    if refused:
+        click.get_current_context().exit(int(exit_of(refused[0])))
 
 
 def _told(job_id: str, status: JobStatus, *, as_json: bool) -> None:

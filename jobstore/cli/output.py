@@ -33,6 +33,7 @@ __all__ = [
     "stats_data",
     "stats_table",
     "tell",
+    "tell_error",
     "warnings",
 ]
 
@@ -90,6 +91,19 @@ def tell(text: str, *, style: str | None = None) -> None:
     """
     for line in text.splitlines():
         warnings.print(one_line(line), style=style, markup=False)
+
+
+def tell_error(
+    code: str, message: str, *, as_json: bool, outcome: str = "not done"
+) -> None:
+    """
+    Say on stderr what went wrong: one line, or one JSON document.
+    """
+    if as_json:
+        facts = {"code": code, "message": message, "outcome": outcome}
+        sys.stderr.write(json.dumps({"error": facts}) + "\n")
+    else:
+        tell(f"jobstore: {message}", style="red")
 
 
 def one_line(text: str) -> str:
