@@ -277,7 +277,8 @@ def test_a_pooled_connection_that_was_dead_already_is_replaced(
     if verb == "requeue":
         assert through_proxy.requeue(job.id).status is JobStatus.QUEUED
     else:
-        assert through_proxy.create_many([NewJob(kind="k")], strict=True)[0].created
+        new = [NewJob(kind="k", idem_key="k")]
+        assert through_proxy.create_many(new, strict=True)[0].created
     assert cut.done == 1
 
 

@@ -137,6 +137,7 @@ DROP_KEYS = """
 WITH expired AS MATERIALIZED (
     SELECT ctid FROM {s}.idempotency_key
     WHERE expires_at <= statement_timestamp()
+    ORDER BY expires_at
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 )
