@@ -14,8 +14,8 @@ SIZE = 100 * 1024 * 1024
 
 
 @pytest.fixture(scope="module")
-def large() -> Iterator[bytes]:
-    yield random.Random(1).randbytes(SIZE)  # noqa: S311 - bytes that don't compress
+def large() -> bytes:
+    return random.Random(1).randbytes(SIZE)  # noqa: S311 - bytes that don't compress
 
 
 @pytest.fixture
