@@ -6,100 +6,36 @@ Instants are compared to the hour; ids go by the order of creation.
 """
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from jobstore.errors import JobstoreError
+from jobstore.errors import JobNotFound, JobstoreError
 from jobstore.ids import new_id
-from jobstore.lifecycle import JobClass, JobStatus
+from jobstore.lifecycle import TERMINAL, JobClass, JobStatus
 from jobstore.model import (
-    Attempt,
     ChildFailure,
-    Claim,
-    Completed,
-    Created,
-    Failed,
-    Heartbeat,
     Job,
     Lease,
     NewJob,
     Outcome,
-    QueueStats,
-    Released,
-    Snoozed,
 )
-from jobstore.store import Store
+from jobstore.testing.draws import (
+    CHANGES,
+    CLASSES,
+    DELAYS,
+    FILTERS,
+    HOUR,
+    OUTCOMES,
+    QUEUES,
+)
 from jobstore.testing.harness import Harness, MemoryHarness
+from jobstore.testing.sides import Side
 
 __all__ = ["AgreementMachine"]
-
-HOUR = timedelta(hours=1)
-QUEUES = ("one", "one", "one", "two")
-
-_classes = st.sampled_from(JobClass)
-_delays = st.sampled_from([timedelta(0), HOUR])
-_outcomes: st.SearchStrategy[Outcome] = st.one_of(
-    st.builds(Completed, st.sampled_from([None, b"", b"r"])),
-    st.builds(
-        Failed,
-        st.sampled_from(["E", "F"]),
-        final=st.booleans(),
-        retry_in=st.sampled_from([None, timedelta(0), HOUR]),
-    ),
-    st.just(Released()),
-    st.builds(Snoozed, _delays),
-)
-
-
-class _Side:
-    """
-    One of the two stores, and its ids by the order of creation.
-    """
-
-    def __init__(self, harness: Harness) -> None:
-        self.harness = harness
-        self.store: Store = harness.store
-        self.ids: list[str] = []
-
-    def id_of(self, number: int) -> str:
-        """
-        Return the id of job *number*; of none, if there aren't that many.
-        """
-        return self.ids[number] if number < len(self.ids) else "0" * 26
-
-    def note(self, created: list[Created]) -> None:
-        self.ids += [one.job.id for one in created if one.created]
-
-    def plain(self, value: object) -> object:  # noqa: PLR0911 - a line for each type
-        """
-        Render *value* so that both stores must give the same.
-        """
-        if isinstance(value, (Job, Attempt, QueueStats)):
-            return {
-                one.name: self.plain(getattr(value, one.name)) for one in fields(value)
-            }
-        if isinstance(value, Created):
-            return self.plain(value.job), value.created, value.payload_matches
-        if isinstance(value, Claim):
-            return self.plain(value.job)
-        if isinstance(value, Lease):
-            return self.plain(value.job_id), value.fence
-        if isinstance(value, Heartbeat):
-            sets = (value.held, value.lost, value.cancelled)
-            return [sorted(str(self.plain(one)) for one in leases) for leases in sets]
-        if isinstance(value, JobstoreError):
-            return type(value).__name__
-        if isinstance(value, datetime):
-            return f"{round((value - datetime.now(UTC)) / HOUR)} hours from now"
-        if isinstance(value, (list, tuple)):
-            return [self.plain(one) for one in value]
-        if isinstance(value, str) and value in self.ids:
-            return f"job {self.ids.index(value)}"
-        return value
 
 
 class AgreementMachine(RuleBasedStateMachine):
@@ -123,14 +59,15 @@ class AgreementMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.sides = (_Side(self.memory()), _Side(self.other()))
+        self.sides = (Side(self.memory()), Side(self.other()))
         self.leases: list[tuple[int, int]] = []
+        self._seen: dict[str, Job] = {}
 
     def teardown(self) -> None:
         for side in getattr(self, "sides", ()):
             side.harness.close()
 
-    def both(self, call: Callable[[_Side], object]) -> Any:
+    def both(self, call: Callable[[Side], object]) -> Any:
         """
         Make *call* on both sides, compare what came of it, and return the first.
         """
@@ -149,8 +86,8 @@ class AgreementMachine(RuleBasedStateMachine):
     # -- submit ----------------------------------------------------------------
 
     @rule(
-        queue=st.sampled_from(QUEUES),
-        job_class=_classes,
+        queue=QUEUES,
+        job_class=CLASSES,
         key=st.sampled_from([None, None, "k", "l"]),
         payload=st.sampled_from([b"", b"p"]),
         max_attempts=st.integers(1, 3),
@@ -185,7 +122,7 @@ class AgreementMachine(RuleBasedStateMachine):
             available_at=None if delay is None else datetime.now(UTC) + delay,
         )
 
-        def call(side: _Side) -> object:
+        def call(side: Side) -> object:
             parent_id = None if parent is None else side.id_of(parent)
             one = replace(new, parent_id=parent_id)
             if count == 1:
@@ -201,7 +138,7 @@ class AgreementMachine(RuleBasedStateMachine):
     def create_by_id(self, *, data: st.DataObject, payload: bytes) -> None:
         job = self._number(data)
 
-        def call(side: _Side) -> object:
+        def call(side: Side) -> object:
             chosen = side.id_of(job) if job < len(side.ids) else new_id()
             new = NewJob(kind="work", queue="one", payload=payload)
             created = side.store.create(new, job_id=chosen)
@@ -214,7 +151,7 @@ class AgreementMachine(RuleBasedStateMachine):
 
     @rule(
         limit=st.integers(1, 3),
-        queue=st.sampled_from(QUEUES),
+        queue=QUEUES,
         job_class=st.sampled_from([None, None, *JobClass]),
         lease=st.sampled_from([None, 2 * HOUR]),
     )
@@ -245,7 +182,7 @@ class AgreementMachine(RuleBasedStateMachine):
             )
         )
 
-    @rule(data=st.data(), outcome=_outcomes)
+    @rule(data=st.data(), outcome=OUTCOMES)
     def finish(self, *, data: st.DataObject, outcome: Outcome) -> None:
         job, fence = data.draw(self._lease())
         self.both(
@@ -256,7 +193,7 @@ class AgreementMachine(RuleBasedStateMachine):
     def finish_many(self, *, data: st.DataObject) -> None:
         chosen = data.draw(
             st.lists(
-                st.tuples(self._lease(), _outcomes),
+                st.tuples(self._lease(), OUTCOMES),
                 max_size=4,
                 unique_by=lambda pair: pair[0],
             )
@@ -282,7 +219,7 @@ class AgreementMachine(RuleBasedStateMachine):
         job, fence = data.draw(self._lease())
         child = NewJob(kind="page", queue="two", idem_key=key, max_attempts=2)
 
-        def call(side: _Side) -> object:
+        def call(side: Side) -> object:
             lease = Lease(side.id_of(job), fence)
             created = side.store.fan_out(
                 lease, [child] * count, on_child_failure=policy
@@ -310,12 +247,10 @@ class AgreementMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def age(self, *, data: st.DataObject) -> None:
-        job = self._number(data)
-        if job < len(self.sides[0].ids):
-            known = self.both(lambda side: side.store.get(side.id_of(job)))
-            if isinstance(known, Job):
-                for side in self.sides:
-                    side.harness.age(side.id_of(job), HOUR + timedelta(minutes=1))
+        number = self._number(data)
+        if self.both(lambda side: self._if_known(side, number)) is not None:
+            for side in self.sides:
+                side.harness.age(side.id_of(number), HOUR + timedelta(minutes=1))
 
     @rule(timeout=st.sampled_from([timedelta(0), timedelta(minutes=30)]))
     def reclaim(self, *, timeout: timedelta) -> None:
@@ -325,9 +260,32 @@ class AgreementMachine(RuleBasedStateMachine):
     def repair(self) -> None:
         self.both(lambda side: side.store.repair_families())
 
-    @rule()
-    def prune(self) -> None:
-        self.both(lambda side: side.store.prune(timedelta(minutes=30)))
+    @rule(
+        statuses=st.sets(st.sampled_from(sorted(TERMINAL)), min_size=2),
+        keep_keys_for=DELAYS,
+    )
+    def prune(self, *, statuses: set[JobStatus], keep_keys_for: timedelta) -> None:
+        self.both(
+            lambda side: side.store.prune(
+                timedelta(minutes=30), status=statuses, keep_keys_for=keep_keys_for
+            )
+        )
+
+    @rule(data=st.data())
+    def delete(self, *, data: st.DataObject) -> None:
+        # By hand, and only where no key would notice and no child be left behind.
+        number = self._number(data)
+        job = self.both(lambda side: self._if_known(side, number))
+        if isinstance(job, Job) and job.idem_key is None and not job.children_total:
+            for side in self.sides:
+                side.harness.delete(side.id_of(number))
+
+    @staticmethod
+    def _if_known(side: Side, number: int) -> Job | None:
+        try:
+            return side.store.get(side.id_of(number))
+        except JobNotFound:
+            return None
 
     # -- operate ---------------------------------------------------------------
 
@@ -344,16 +302,7 @@ class AgreementMachine(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         status=st.one_of(st.none(), st.sampled_from(JobStatus)),
-        changes=st.fixed_dictionaries(
-            {},
-            optional={
-                "queue": st.sampled_from(QUEUES),
-                "job_class": _classes,
-                "max_attempts": st.integers(1, 2),
-                "error_code": st.sampled_from([None, "HAND"]),
-                "result": st.sampled_from([None, b"r"]),
-            },
-        ),
+        changes=CHANGES,
     )
     def update(
         self,
@@ -371,18 +320,65 @@ class AgreementMachine(RuleBasedStateMachine):
             )
         )
 
+    # -- read ------------------------------------------------------------------
+
+    @rule(
+        data=st.data(),
+        filters=FILTERS,
+        oldest_first=st.booleans(),
+        limit=st.integers(1, 4),
+    )
+    def list_jobs(
+        self,
+        *,
+        data: st.DataObject,
+        filters: dict[str, Any],
+        oldest_first: bool,
+        limit: int,
+    ) -> None:
+        number = self._number(data)
+        self.both(
+            lambda side: side.store.list(
+                **filters,
+                after=side.ids[number] if number < len(side.ids) else None,
+                oldest_first=oldest_first,
+                limit=limit,
+            )
+        )
+
+    @rule(data=st.data(), limit=st.integers(1, 2))
+    def list_children(self, *, data: st.DataObject, limit: int) -> None:
+        parent, last = self._number(data), self._number(data)
+        self.both(
+            lambda side: side.store.list_children(
+                side.id_of(parent), after=side.id_of(last), limit=limit
+            )
+        )
+
     # -- the two must show the same --------------------------------------------
 
     @invariant()
     def agree(self) -> None:
         if not hasattr(self, "sides"):
             return
+        jobs = self._both_list()
+        self.both(lambda side: side.store.stats(window=HOUR))
+        # A look at every job after every step would be most of the work.
+        for job in jobs:
+            if self._seen.get(job.id) != job:
+                self._agree_on(job, self.sides[0].ids.index(job.id))
+        self._seen = {job.id: job for job in jobs}
+        self._check_sense(jobs)
+
+    @rule()
+    def look_at_every_job(self) -> None:
+        for job in self._both_list():
+            self._agree_on(job, self.sides[0].ids.index(job.id))
+
+    def _both_list(self) -> list[Job]:
         jobs = self.both(lambda side: side.store.list(limit=1000))
         assert isinstance(jobs, list)
-        self.both(lambda side: side.store.stats(window=HOUR))
-        for job in jobs:
-            self._agree_on(job, self.sides[0].ids.index(job.id))
-        self._check_sense(jobs)
+        return jobs
 
     def _agree_on(self, job: Job, number: int) -> None:
         if job.fence:
