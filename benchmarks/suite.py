@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from benchmarks.bench import Bench
-from benchmarks.figures import batches, footprint, payloads, single, worker
+from benchmarks.figures import batches, footprint, payloads, peers, single, worker
 from benchmarks.measure import Figure, Tell
 from benchmarks.scenarios import backlog, children, scheduled, snapshot
 
@@ -32,6 +32,7 @@ TOPICS = {
     "worker": Topic("a worker process with a no-op handler", worker.throughput),
     "processes": Topic("1, 2, 4 and 8 worker processes", worker.processes),
     "memory": Topic("a worker's memory over 100,000 jobs", worker.memory),
+    "peers": Topic("other Python queues, if installed", peers.measure),
     "queued": Topic("20,000 to 10 million queued", backlog.queued),
     "finished": Topic("10 million finished", backlog.finished),
     "tenants": Topic("10,000 tenants", backlog.tenants),
@@ -40,5 +41,14 @@ TOPICS = {
     "snapshot": Topic("an old snapshot held for 120 s", snapshot.measure),
 }
 
-LONG = ("memory", "queued", "finished", "tenants", "scheduled", "children", "snapshot")
+LONG = (
+    "memory",
+    "peers",
+    "queued",
+    "finished",
+    "tenants",
+    "scheduled",
+    "children",
+    "snapshot",
+)
 SHORT = tuple(name for name in TOPICS if name not in LONG)

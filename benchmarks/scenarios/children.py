@@ -2,14 +2,15 @@
 One parent with 100,000 children: does it stay as quick to add and to end one?
 """
 
-import statistics
 from collections.abc import Iterator
-from functools import partial
+from contextlib import closing
+from dataclasses import dataclass
 
+from benchmarks import bench as benches
 from benchmarks.bench import Bench
-from benchmarks.measure import Figure, Tell, quiet, timed
+from benchmarks.measure import Figure, Tell, Turn, compare, quiet, timed
 from jobstore.lifecycle import JobStatus
-from jobstore.model import Completed, NewJob
+from jobstore.model import Completed, Job, Lease, NewJob
 from jobstore.postgres import PostgresStore
 
 __all__ = ["measure"]
@@ -17,56 +18,95 @@ __all__ = ["measure"]
 _BATCH = 1_000
 _TARGET = 0.8
 _QUEUE = "family"
-# Single batches differ by chance; so many at each end are looked at.
-_EDGE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """
+    A parent that is held, and the store it is in.
+    """
+
+    store: PostgresStore
+    parent: Job
+    lease: Lease
+
+    def grow(self) -> float:
+        children = [self.parent.child(kind="bench") for _ in range(_BATCH)]
+        return timed(_BATCH, lambda: self.store.create_many(children))
+
+    def shrink(self) -> float:
+        return timed(_BATCH, self._complete)
+
+    def _complete(self) -> None:
+        for _ in range(_BATCH // 100):
+            claims = self.store.claim(100, queue=_QUEUE)
+            assert len(claims) == 100
+            self.store.set_results([(claim.lease, Completed()) for claim in claims])
 
 
 def measure(bench: Bench, tell: Tell = quiet) -> Iterator[Figure]:
     """
-    Create the children in batches of 1,000, complete them, and see the parent resume.
+    Add the last thousands of a large family, and end them, in turns with a small one.
+
+    The twin is the first thousand of a new parent in a schema of its own.
     """
-    bench.empty()
-    batches = bench.size(100, least=2 * _EDGE)
-    store = bench.store(wake_ups=False)
-    try:
-        parent = store.create(NewJob(kind="parent", queue=_QUEUE)).job
-        claim = store.claim_next(queue=_QUEUE)
-        assert claim is not None
-        created = []
-        for number in range(batches):
+    rounds = bench.rounds
+    batches = bench.size(100, least=rounds + 1)
+    with (
+        benches.made(bench.dsn, pgbench=None) as apart,
+        closing(bench.store(wake_ups=False)) as store,
+        closing(apart.store(wake_ups=False)) as small_store,
+    ):
+        bench.empty()
+        large = _begin(store)
+        for number in range(batches - rounds - 1):
             tell(f"children created: {number * _BATCH:,}")
-            children = [parent.child(kind="bench") for _ in range(_BATCH)]
-            created.append(timed(_BATCH, partial(store.create_many, children)))
-        yield _edges("created under one parent", created)
-        store.fan_out(claim.lease, [])
+            large.grow()
+        yield _compare(
+            f"{batches * _BATCH:,} children: created, last thousands",
+            bench,
+            lambda _: large.grow(),
+            lambda _: _begin_anew(apart, small_store).grow(),
+        )
+        store.fan_out(large.lease, [])
 
-        completed = []
-        for number in range(batches):
+        for number in range(batches - rounds - 1):
             tell(f"children completed: {number * _BATCH:,}")
-            completed.append(timed(_BATCH, lambda: _complete(store)))
-        yield _edges("completed under one parent", completed)
-        assert store.get(parent.id).status is JobStatus.QUEUED
-    finally:
-        store.close()
+            large.shrink()
+        yield _compare(
+            f"{batches * _BATCH:,} children: completed, last thousands",
+            bench,
+            lambda _: large.shrink(),
+            lambda _: _grown(apart, small_store).shrink(),
+        )
+        assert store.get(large.parent.id).status is JobStatus.QUEUED
 
 
-def _complete(store: PostgresStore) -> None:
-    for _ in range(_BATCH // 100):
-        claims = store.claim(100, queue=_QUEUE)
-        assert len(claims) == 100
-        store.set_results([(claim.lease, Completed()) for claim in claims])
-
-
-def _edges(what: str, rates: list[float]) -> Figure:
-    first = statistics.median(rates[:_EDGE])
-    last = statistics.median(rates[-_EDGE:])
-    return Figure(
-        name=f"{len(rates) * _BATCH:,} children {what}, last thousands",
-        unit="jobs/s",
-        value=last,
-        twin="the first thousands",
-        twin_value=first,
-        ratio=last / first,
+def _compare(name: str, bench: Bench, turn: Turn, twin: Turn) -> Figure:
+    return compare(
+        name,
+        turn,
+        twin,
+        against="the first thousand of a new parent",
+        rounds=bench.rounds,
         target=_TARGET,
-        details={"rates": rates},
     )
+
+
+def _begin(store: PostgresStore) -> _Family:
+    parent = store.create(NewJob(kind="parent", queue=_QUEUE)).job
+    claim = store.claim_next(queue=_QUEUE)
+    assert claim is not None
+    return _Family(store, parent, claim.lease)
+
+
+def _begin_anew(apart: Bench, store: PostgresStore) -> _Family:
+    apart.empty()
+    return _begin(store)
+
+
+def _grown(apart: Bench, store: PostgresStore) -> _Family:
+    family = _begin_anew(apart, store)
+    family.grow()
+    store.fan_out(family.lease, [])
+    return family

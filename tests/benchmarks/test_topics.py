@@ -11,6 +11,7 @@ import pytest
 from benchmarks import bench as benches
 from benchmarks import load, pgbench
 from benchmarks.bench import Bench
+from benchmarks.figures import peers
 from benchmarks.suite import LONG, SHORT, TOPICS
 from jobstore.lifecycle import JobStatus
 from jobstore.model import Completed
@@ -33,6 +34,7 @@ _SLOW = {"latency", "worker", "processes", "snapshot"}
     [
         pytest.param(topic, marks=[pytest.mark.slow] if topic in _SLOW else [])
         for topic in TOPICS
+        if topic != "peers"
     ],
 )
 def test_a_topic_runs(bench: Bench, topic: str) -> None:
@@ -46,6 +48,17 @@ def test_a_topic_runs(bench: Bench, topic: str) -> None:
         if figure.twin:
             assert figure.value > 0
             assert figure.ratio is not None
+
+
+def test_peers_that_are_not_installed_are_left_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(peers.PYTHON_VARIABLE, raising=False)
+    said: list[str] = []
+
+    assert list(peers.measure(bench, said.append)) == []
+
+    assert peers.PYTHON_VARIABLE in said[0]
 
 
 def test_every_topic_is_short_or_long() -> None:
