@@ -160,11 +160,7 @@ def check_statuses(
     words = (status,) if isinstance(status, str) else tuple(status)
     if not words:
         raise InvalidInput("status", status, "must name at least one status")
-    try:
-        return tuple(dict.fromkeys(JobStatus(word) for word in words))
-    except ValueError:
-        known = ", ".join(JobStatus)
-        raise InvalidInput("status", status, f"must be among {known}") from None
+    return tuple(dict.fromkeys(_check_status(word) for word in words))
 
 
 def check_terminal(status: Iterable[JobStatus]) -> tuple[JobStatus, ...]:
@@ -187,7 +183,7 @@ def check_update(before: Job, after: object, max_result_bytes: int) -> Job:
         changed = getattr(before, one.name) != getattr(after, one.name)
         if changed and one.name not in _UPDATABLE:
             raise InvalidInput(one.name, getattr(after, one.name), "cannot be changed")
-    (status,) = check_statuses(after.status)
+    status = _check_status(after.status)
     check_transition(before.id, before.status, status)
     if status is JobStatus.PROCESSING and before.status is not JobStatus.PROCESSING:
         raise InvalidInput("status", status, "only a claim grants a lease")
@@ -209,6 +205,14 @@ def check_update(before: Job, after: object, max_result_bytes: int) -> Job:
         error_code=error_code,
         error_message=error_message,
     )
+
+
+def _check_status(status: object) -> JobStatus:
+    try:
+        return JobStatus(status)  # type: ignore[arg-type]  # that is what is checked
+    except ValueError:
+        known = ", ".join(JobStatus)
+        raise InvalidInput("status", status, f"must be among {known}") from None
 
 
 def _fitting_error(

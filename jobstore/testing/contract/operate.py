@@ -193,6 +193,8 @@ class OperateContract(Contract):
             {"queue": "a\x00"},
             {"job_class": "urgent"},
             {"status": "unknown"},
+            {"status": None},
+            {"status": ["queued"]},
             {"max_attempts": 0},
             {"max_attempts": "5"},
             {"available_at": None},
