@@ -3,6 +3,7 @@ What a memory store remembers: dicts behind one lock, and a log to undo from.
 """
 
 import heapq
+import logging
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from jobstore.model import Attempt, AttemptOutcome, Job, Payload, check_count
 from jobstore.retry import RetryPolicy
 
 __all__ = ["Key", "Settings", "State", "utc_now"]
+
+_log = logging.getLogger("jobstore.memory")
 
 _LARGEST_PAYLOAD = 1_000_000_000
 _ABSENT = object()
@@ -109,8 +112,15 @@ class State:
                     self._undo.clear()
                     woken, self._queues_to_wake = self._queues_to_wake, set()
         for queue in woken:
-            for listener in tuple(self.listeners.values()):
+            self._wake(queue)
+
+    def _wake(self, queue: str) -> None:
+        for listener in tuple(self.listeners.values()):
+            # The verb is done, and must say so whatever a listener makes of it.
+            try:
                 listener(queue)
+            except Exception:  # noqa: BLE001 - it may raise anything
+                _log.exception("a listener of queue %s raised", queue)
 
     # -- jobs ------------------------------------------------------------------
 

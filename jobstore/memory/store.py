@@ -159,7 +159,7 @@ class MemoryStore(Outcomes):
             return read.list_children(
                 state,
                 known,
-                after=None if after is None else known_id(after),
+                after=None if after is None else known_id(after, "after"),
                 limit=None if limit is None else checks.check_limit(limit),
                 with_result=with_result,
             )
@@ -214,7 +214,7 @@ class MemoryStore(Outcomes):
                 state,
                 filters,
                 statuses,
-                after=None if after is None else known_id(after),
+                after=None if after is None else known_id(after, "after"),
                 oldest_first=oldest_first,
                 limit=checks.check_limit(limit),
                 with_result=with_result,

@@ -46,6 +46,7 @@ NO_ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
         ("kind", None),
         ("kind", 5),
         ("tenant", ""),
+        ("tenant", None),
         ("tenant", "x" * 256),
         ("queue", "x" * 129),
         ("content_type", ""),
@@ -278,6 +279,11 @@ def test_a_policy_may_retry_at_once() -> None:
         ("jitter", -0.1),
         ("jitter", 1.1),
         ("jitter", float("nan")),
+        ("initial", 5),
+        ("cap", None),
+        ("factor", "2"),
+        ("factor", True),
+        ("jitter", None),
     ],
 )
 def test_a_policy_that_does_not_fit_is_refused(name: str, value: Any) -> None:
