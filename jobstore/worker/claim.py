@@ -1,153 +1,132 @@
 """
-Claiming: as many jobs as there are free hands, from several queues by turns.
+The claimer: takes as many jobs as there are free hands, and hands them on.
 """
 
 import random
 import threading
-import time
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections import deque
+from collections.abc import Callable
 
-from jobstore.lifecycle import JobClass
 from jobstore.model import Claim
-from jobstore.store import MAX_BATCH, Store
-from jobstore.worker.held import HeldJobs
-from jobstore.worker.loop import Loop
+from jobstore.store import Store
+from jobstore.worker.pacing import Loop
+from jobstore.worker.settings import WorkerSettings
 
-__all__ = ["Claimer"]
+__all__ = ["Claimer", "Slots"]
 
-# With fewer than half of its hands free, the claimer waits this long for more of them:
-# short jobs then come in batches, long ones do not notice.
-_GATHER_SECONDS = 0.002
-# After wake-ups that came to nothing, the next is answered with a random delay that
-# doubles up to this: of many idle workers, a few then answer first, and the others
-# find nothing less often.
-_LONGEST_HESITATION_SECONDS = 0.05
-_FIRST_HESITATION_SECONDS = 0.002
+_LARGEST_BATCH = 500
+# While more outcomes wait to be committed than should, look again this soon.
+_BACKED_UP_SECONDS = 0.01
+
+
+class Slots:
+    """
+    The free hands of a worker. Safe between threads.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._free = number
+        # Reentrant: a signal handler may run in the middle of anything.
+        self._idle = threading.Condition(threading.RLock())
+        self._is_waited_for = True
+        self.on_free: Callable[[], None] = lambda: None
+
+    @property
+    def free(self) -> int:
+        return self._free
+
+    def take(self, number: int) -> None:
+        with self._idle:
+            self._free -= number
+
+    def give_back(self, number: int = 1) -> None:
+        with self._idle:
+            was_empty = self._free <= 0
+            self._free += number
+            if self._free >= self._number:
+                self._idle.notify_all()
+        if was_empty:
+            self.on_free()
+
+    def wait_all_free(self, seconds: float) -> bool:
+        """
+        Wait until nothing is in hand, *seconds* at most, or until `give_up`.
+        """
+        with self._idle:
+            return self._idle.wait_for(
+                lambda: self._free >= self._number or not self._is_waited_for, seconds
+            )
+
+    def give_up(self) -> None:
+        """
+        Wait no longer for what is in hand.
+        """
+        with self._idle:
+            self._is_waited_for = False
+            self._idle.notify_all()
 
 
 class Claimer:
     """
     Claims while hands are free: at once while there is work, else by polling.
 
-    Each round begins with another queue, in the order given, and a round ends when all
-    hands are full. So each queue is the first to be asked equally often, and none can
-    keep the others from their turn. A queue that came back empty is not asked again
-    until its next poll or wake-up.
+    With several queues it begins each round at the next one, so that a busy queue
+    cannot keep the others from their turn.
     """
 
     def __init__(
         self,
         store: Store,
-        jobs: HeldJobs,
+        slots: Slots,
+        settings: WorkerSettings,
         *,
-        queues: Sequence[str],
-        job_class: JobClass | None,
-        worker: str,
-        poll_every: timedelta,
-        may_claim: Callable[[], bool],
-        hand_on: Callable[[list[Claim], float], None],
+        is_backed_up: Callable[[], bool],
+        is_stopping: Callable[[], bool],
+        hand_over: Callable[[list[Claim]], None],
         crashed: Callable[[BaseException], None],
     ) -> None:
         self._store = store
-        self._jobs = jobs
-        self._queues = list(queues)
-        self._job_class = job_class
-        self._worker = worker
-        self._poll_seconds = poll_every.total_seconds()
-        self._may_claim = may_claim
-        self._hand_on = hand_on
-        self._turn = 0
-        self._ask_at = dict.fromkeys(queues, 0.0)
-        self._lock = threading.Lock()
-        self._wakes = dict.fromkeys(queues, 0)
-        self._fruitless = 0
-        self._gathering_since: float | None = None
-        self.claimed = 0
-        self.loop = Loop(
-            "claim",
-            self._step,
-            crashed,
-            allowance=timedelta(seconds=30) + 2 * poll_every,
-        )
+        self._slots = slots
+        self._queues = deque(dict.fromkeys(settings.queues))
+        self._job_class = settings.job_class
+        self._worker = settings.name
+        self._poll_every = settings.poll_every.total_seconds()
+        self._is_backed_up = is_backed_up
+        self._is_stopping = is_stopping
+        self._hand_over = hand_over
+        self.loop = Loop("claim", self._step, crashed)
+        slots.on_free = self.loop.poke
 
-    def wake(self, queue: str | None = None) -> None:
+    def wake(self, queue: str | None) -> None:
         """
-        Look for work in *queue* now; None: in all. From any thread.
+        Look for work now, if it may be for us.
         """
-        with self._lock:
-            for name in self._queues if queue is None else [queue]:
-                if name in self._wakes:
-                    self._wakes[name] += 1
-        self.loop.wake()
+        if queue is None or queue in self._queues:
+            self.loop.poke()
 
     def _step(self) -> float:
-        if self._jobs.room() <= 0 or not self._may_claim():
-            self._gathering_since = None
-            return self._poll_seconds
-        queues, pause = self._queues_to_ask()
-        if not queues:
-            return pause
-        if (pause := self._gather()) > 0:
-            return pause
-        for queue in queues:
-            room = self._jobs.room()
-            if room <= 0 or not self._may_claim():
+        found = False
+        for _ in range(len(self._queues)):
+            wanted = min(self._slots.free, _LARGEST_BATCH)
+            if wanted <= 0 or self._is_backed_up() or self._is_stopping():
                 break
-            self._claim(queue, min(room, MAX_BATCH))
-        self._turn = (self._turn + 1) % len(self._queues)
-        return 0.0
-
-    def _queues_to_ask(self) -> tuple[list[str], float]:
-        now = time.monotonic()
-        in_turn = self._queues[self._turn :] + self._queues[: self._turn]
-        with self._lock:
-            woken = [queue for queue in in_turn if self._wakes[queue]]
-        if woken and self._fruitless:
-            self._hesitate()
-        queues = [
-            queue for queue in in_turn if queue in woken or self._ask_at[queue] <= now
-        ]
-        return queues, max(0.0, min(self._ask_at.values()) - now)
-
-    def _gather(self) -> float:
-        """
-        Return how long to wait for more free hands.
-        """
-        if self._jobs.room() * 2 >= self._jobs.concurrency:
-            self._gathering_since = None
+            queue = self._queues[0]
+            self._queues.rotate(-1)
+            claims = self._store.claim(
+                wanted,
+                queue=queue,
+                job_class=self._job_class,
+                worker=self._worker,
+            )
+            if claims:
+                found = True
+                self._slots.take(len(claims))
+                self._hand_over(claims)
+        if self._is_backed_up():
+            return _BACKED_UP_SECONDS
+        if found and self._slots.free > 0:
             return 0.0
-        now = time.monotonic()
-        if self._gathering_since is None:
-            self._gathering_since = now
-        left = self._gathering_since + _GATHER_SECONDS - now
-        if left <= 0:
-            self._gathering_since = None
-        return max(0.0, left)
-
-    def _hesitate(self) -> None:
-        longest = min(
-            _FIRST_HESITATION_SECONDS * 2 ** min(self._fruitless, 10),
-            _LONGEST_HESITATION_SECONDS,
-        )
-        time.sleep(random.uniform(0, longest))  # noqa: S311 - to keep workers apart
-
-    def _claim(self, queue: str, limit: int) -> None:
-        with self._lock:
-            wakes, self._wakes[queue] = self._wakes[queue], 0
-        asked_at = time.monotonic()
-        claims = self._store.claim(
-            limit, queue=queue, job_class=self._job_class, worker=self._worker
-        )
-        if claims:
-            self._fruitless = 0
-            self._ask_at[queue] = 0.0
-            self.claimed += len(claims)
-            self._hand_on(claims, asked_at)
-            return
-        if wakes:
-            self._fruitless += 1
-        # Jittered, so that idle workers do not ask in step. A wake-up that came during
-        # the claim still counts: it may be for a job that the claim did not see.
-        jitter = random.uniform(0.75, 1.25)  # noqa: S311 - not for secrets
-        self._ask_at[queue] = time.monotonic() + self._poll_seconds * jitter
+        # Jittered, so that idle workers do not ask in step. When hands get free, or
+        # a wake-up comes, the loop is poked.
+        return self._poll_every * random.uniform(0.75, 1.25)  # noqa: S311

@@ -1,144 +1,170 @@
 """
-Calling one handler, and turning whatever happens into an outcome. Nothing escapes.
+Running one job: call its handler, and turn whatever happens into an outcome.
 """
 
 import asyncio
-import contextvars
 import inspect
 import logging
-import traceback
+import random
+import threading
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 
 from jobstore.errors import JobstoreError, LeaseLost
-from jobstore.model import Completed, Failed, Outcome, Released
-from jobstore.worker.context import (
-    AsyncContext,
-    AttemptEnded,
-    Context,
-    Desk,
-    Done,
-)
-from jobstore.worker.held import Held, Unwritten
-from jobstore.worker.registry import Answer, AsyncHandler, SyncHandler
+from jobstore.model import Failed, Outcome, Released, Snoozed
+from jobstore.store import Store
+from jobstore.worker.context import AsyncContext, Context, Done, JobFailed
+from jobstore.worker.held import Held
+from jobstore.worker.registry import ANY_KIND, Handler, outcome_of
 
-__all__ = ["call_async", "call_sync", "outcome_of"]
+__all__ = ["Runner", "failure_of"]
 
 _log = logging.getLogger("jobstore.worker")
 
-_NO_RESULT = Completed()
-# More of a message than this helps nobody, and it stands in each row of the history.
-_LONGEST_MESSAGE = 2_000
+# A kind that nobody here knows is offered again after about this time: by then it has
+# met another worker, or this one was replaced by a newer.
+_UNKNOWN_KIND_SECONDS = 30.0
 
 
-async def call_async(
-    handler: AsyncHandler, desk: Desk, held: Held
-) -> Outcome | Unwritten:
+class Runner:
     """
-    Await a coroutine function's handler.
+    Starts handlers: coroutine functions on the event loop, others in threads.
+
+    Args:
+        handlers: By kind.
+        store: For what handlers ask of it.
+        loop: The event loop; `start` is to be called on it.
+        finished: Called, from any thread, once for each job: with the outcome to
+            commit, or None if there is none to commit. The job's hand is free then.
     """
-    if held.loss is not None:
-        return Unwritten.NOTHING
-    try:
-        answer = await handler(AsyncContext(desk, held))
-    except BaseException as error:  # noqa: BLE001 - an outcome, whatever it is
-        return _after_error(held, error)
-    return _after_answer(held, answer)
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        finished: Callable[[Held, Outcome | None], None],
+    ) -> None:
+        self._handlers = handlers
+        self._store = store
+        self._loop = loop
+        self._finished = finished
+        self._is_async = {
+            kind: _is_async(handler) for kind, handler in handlers.items()
+        }
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unknown: set[str] = set()
+        self.is_stopping = False
+
+    def start(self, held: Held) -> None:
+        """
+        Begin work on *held*.
+        """
+        kind = held.job.kind
+        if kind not in self._handlers:
+            if ANY_KIND not in self._handlers:
+                self._refuse(held)
+                return
+            kind = ANY_KIND
+        handler = self._handlers[kind]
+        if self._is_async[kind]:
+            task = self._loop.create_task(self._run_async(handler, held))
+            held.interrupt = lambda: _call_soon(self._loop, task.cancel)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            # Daemons: a handler that does not come back must not keep the process.
+            threading.Thread(
+                target=self._run_sync,
+                args=(handler, held),
+                name=f"jobstore-{held.lease.job_id}",
+                daemon=True,
+            ).start()
+
+    def settle(self, held: Held, outcome: Outcome | None) -> None:
+        """
+        Pass on *outcome* if it is the first word on this job.
+        """
+        if held.settle():
+            self._finished(held, outcome)
+        else:
+            self._finished(held, None)
+
+    async def cancel_all(self, seconds: float) -> None:
+        """
+        Interrupt the coroutines that still run, and wait for them, *seconds* at most.
+        """
+        self.is_stopping = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    def _refuse(self, held: Held) -> None:
+        kind = held.job.kind
+        if kind not in self._unknown:
+            self._unknown.add(kind)
+            _log.warning("no handler for kind %r: its jobs are given back", kind)
+        seconds = _UNKNOWN_KIND_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311
+        self.settle(held, Snoozed(timedelta(seconds=seconds)))
+
+    async def _run_async(self, handler: Handler, held: Held) -> None:
+        outcome: Outcome | None
+        try:
+            context = AsyncContext(self._store, held)
+            answer = outcome_of(await handler(context))  # type: ignore[arg-type, misc]
+            outcome = None if isinstance(answer, Done) else answer
+        except asyncio.CancelledError:
+            outcome = self._interrupted(held)
+        except BaseException as error:  # noqa: BLE001 - a job's outcome, whatever it is
+            outcome = failure_of(error)
+        self.settle(held, outcome)
+
+    def _run_sync(self, handler: Handler, held: Held) -> None:
+        outcome: Outcome | None
+        try:
+            context = Context(self._store, held)
+            answer = outcome_of(handler(context))  # type: ignore[arg-type]
+            outcome = None if isinstance(answer, Done) else answer
+        except BaseException as error:  # noqa: BLE001 - as above
+            outcome = failure_of(error)
+        self.settle(held, outcome)
+
+    def _interrupted(self, held: Held) -> Outcome | None:
+        if held.is_lost:
+            return None
+        if self.is_stopping:
+            return Released()
+        return Failed("CANCELLED_ERROR", "the handler was cancelled by something else")
 
 
-def call_sync(handler: SyncHandler, desk: Desk, held: Held) -> Outcome | Unwritten:
+def failure_of(error: BaseException) -> Outcome | None:
     """
-    Call a plain function's handler, with context variables of its own.
+    Turn what a handler raised into an outcome; None where the lease is gone anyway.
+
+    The code is the name of the exception's class: short, stable, and countable.
     """
-    if held.loss is not None:
-        return Unwritten.NOTHING
-    context = Context(desk, held)
-    try:
-        answer = contextvars.Context().run(handler, context)
-    except BaseException as error:  # noqa: BLE001 - an outcome, whatever it is
-        return _after_error(held, error)
-    return _after_answer(held, answer)
-
-
-def outcome_of(answer: object) -> Outcome:
-    """
-    Read what a handler returned. A value of another type is the handler's mistake.
-    """
-    if answer is None:
-        return _NO_RESULT
-    if isinstance(answer, (bytes, bytearray, memoryview)):
-        return Completed(bytes(answer))
-    if isinstance(answer, Outcome):
-        return answer
-    if inspect.iscoroutine(answer):
-        answer.close()
-    kind = type(answer).__name__
-    return _invalid(f"the handler returned {kind}, not bytes, None or an outcome")
-
-
-def _after_answer(held: Held, answer: Answer) -> Outcome | Unwritten:
-    if held.own_ending is not None:
-        return held.own_ending
-    if held.loss is not None:
-        return Unwritten.NOTHING
-    if answer is None:
-        return _NO_RESULT
-    if isinstance(answer, Done):
-        return Unwritten.VERIFY
-    return outcome_of(answer)
-
-
-def _after_error(held: Held, error: BaseException) -> Outcome | Unwritten:
-    if held.own_ending is Unwritten.NOTHING:
-        _log.warning(
-            "job %s: its handler raised %s after it had ended the job",
-            held.lease.job_id,
-            type(error).__name__,
+    if isinstance(error, LeaseLost):
+        return None
+    if isinstance(error, JobFailed):
+        return Failed(
+            error.error_code,
+            error.error_message,
+            final=error.final,
+            retry_in=error.retry_in,
         )
-        return Unwritten.NOTHING
-    if held.loss is not None:
-        return Unwritten.NOTHING
-    if isinstance(error, AttemptEnded):
-        return error.outcome
-    if held.is_given_up:
-        # Whatever it raised, we made it: not the job's fault.
-        return Released()
-    if isinstance(error, LeaseLost) and error.job_id == held.lease.job_id:
-        # From a write of the handler's own. If it is wrong, VERIFY will tell.
-        return Unwritten.VERIFY
-    _report(held, error)
-    return _failure(error)
-
-
-def _failure(error: BaseException) -> Failed:
-    """
-    Describe an exception: its class, by a name that no move of a module changes.
-    """
-    if isinstance(error, asyncio.CancelledError):
-        return Failed("CANCELLED", "the handler was cancelled from within")
     code = error.code if isinstance(error, JobstoreError) else type(error).__name__
+    return Failed(code, str(error))
+
+
+def _is_async(handler: Handler) -> bool:
+    call = getattr(handler, "__call__", handler)  # noqa: B004 - objects with one
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
     try:
-        message = str(error)
-    except Exception:  # noqa: BLE001 - a failure must be recordable
-        message = "(its message could not be made)"
-    return Failed(code, message[:_LONGEST_MESSAGE])
-
-
-def _invalid(message: str) -> Failed:
-    return Failed("INVALID_RESULT", message, final=True)
-
-
-def _report(held: Held, error: BaseException) -> None:
-    """
-    Log where a handler failed; its message may quote the payload, and is left out.
-    """
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
-    _log.warning(
-        "job %s (%s), attempt %d: %s at %s",
-        held.lease.job_id,
-        held.job.kind,
-        held.job.attempts,
-        type(error).__name__,
-        where,
-    )
-    if _log.isEnabledFor(logging.DEBUG):
-        _log.debug("%s", "".join(traceback.format_list(frames)))
+        loop.call_soon_threadsafe(what)
+    except RuntimeError:
+        _log.debug("the event loop is closed already")

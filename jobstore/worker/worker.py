@@ -1,65 +1,70 @@
 """
-The worker: claims jobs, runs their handlers, commits what comes of it.
+The worker: claims jobs and runs their handlers, until it is told to stop.
+
+Every loop is a thread that drives a synchronous store over connections of its own; only
+coroutine handlers run on the event loop. So nothing a handler does can keep a lease
+from being renewed or an outcome from being committed.
 """
 
 import asyncio
 import contextlib
+import logging
+import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from types import FrameType
+from typing import Any
 
 from jobstore.async_store import AsyncStore
-from jobstore.errors import InvalidInput, JobstoreError
+from jobstore.errors import InvalidInput
 from jobstore.ids import process_name
 from jobstore.lifecycle import JobClass
 from jobstore.store import Store
-from jobstore.worker.event_loop import EventLoopThread
-from jobstore.worker.health import LoopHealth, WorkerHealth, WorkerState
-from jobstore.worker.orders import Orders
-from jobstore.worker.registry import Choice, Handler
+from jobstore.worker.health import WorkerHealth
+from jobstore.worker.registry import Handler
 from jobstore.worker.running import Running
-from jobstore.worker.settings import Settings
-from jobstore.worker.signals import stopped_by_signals
+from jobstore.worker.settings import WorkerSettings
 
 __all__ = ["Worker", "WorkerCrashed"]
 
-_JOIN_SECONDS = 2.0
+_log = logging.getLogger("jobstore.worker")
+
+_SECOND = timedelta(seconds=1)
+
+_SignalHandler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
 
 class WorkerCrashed(Exception):
     """
-    A loop of the worker ended by a fault of its own; that error is the cause.
+    A loop of the worker ended by a fault of its own; its error is the cause.
 
-    The worker has stopped: what it held was given back, or comes back by its
-    visibility timeout. Restart the process.
+    What was held comes back by its visibility timeout. Restart the process.
     """
 
 
 class Worker:
     """
-    Claims jobs and runs their handlers, until it is told to stop. To be used once.
+    Claims jobs and runs their handlers, until it is told to stop.
 
     Args:
-        store: A store of either colour. The worker makes connections of its own for its
-            loops, and closes only those; handlers use *store* through their context.
-        handlers: By kind; a dict or `Handlers`. Plain functions run in threads,
-            coroutine functions on an event loop. ``"*"`` takes every other kind.
-        concurrency: Most handlers at once, 1 to 10,000.
+        store: A store of either colour. The worker makes connections of its own, and
+            closes only those.
+        handlers: By kind; see `Handlers`. Plain functions run in threads, coroutine
+            functions on the event loop.
+        concurrency: Most jobs in hand at once, 1 to 10,000.
         queues: The queues to claim from, by turns.
         job_class: Only this class; None takes all, best class first.
         visibility_timeout: A lease without a heartbeat for this long is taken from its
-            worker, whichever worker that is; from 1 s. Give all workers the same.
-        heartbeat_every: None: a quarter of *visibility_timeout*, at most 15 s. It may
-            be up to half of it.
+            worker, from 1 s. The same for all workers of a queue.
+        heartbeat_every: None: a quarter of *visibility_timeout*. At most half of it.
         grace: How long running handlers may go on after a stop.
-        poll_every: How often an idle worker looks for work that no wake-up told of;
-            jittered by a quarter.
+        poll_every: How often an idle worker looks for work that no wake-up told of.
+        upkeep_every: How often this worker sweeps; None: a quarter of
+            *visibility_timeout*.
         prune_after: Delete jobs that ended this long ago; None never does.
         keep_keys_for: When pruning, how long an idempotency key is good for.
-        upkeep_every: How often this worker queues due jobs and ends stale leases, of
-            whichever worker. None: a quarter of *visibility_timeout*, at most 5 s.
-        wake_ups: Listen for wake-ups, where the store has them.
         name: For operators; None names this process start.
 
     Raises:
@@ -77,109 +82,111 @@ class Worker:
         visibility_timeout: timedelta = timedelta(seconds=60),
         heartbeat_every: timedelta | None = None,
         grace: timedelta = timedelta(seconds=30),
-        poll_every: timedelta = timedelta(seconds=1),
+        poll_every: timedelta = _SECOND,
+        upkeep_every: timedelta | None = None,
         prune_after: timedelta | None = None,
         keep_keys_for: timedelta = timedelta(0),
-        upkeep_every: timedelta | None = None,
-        wake_ups: bool = True,
         name: str | None = None,
     ) -> None:
-        self._settings = Settings(
+        if not handlers:
+            raise InvalidInput("handlers", handlers, "must not be empty")
+        quarter = visibility_timeout / 4
+        self._settings = WorkerSettings(
             concurrency=concurrency,
             queues=queues,
             job_class=job_class,
             visibility_timeout=visibility_timeout,
-            heartbeat_every=heartbeat_every,
+            heartbeat_every=quarter if heartbeat_every is None else heartbeat_every,
             grace=grace,
             poll_every=poll_every,
+            upkeep_every=quarter if upkeep_every is None else upkeep_every,
             prune_after=prune_after,
             keep_keys_for=keep_keys_for,
-            upkeep_every=upkeep_every,
-            wake_ups=wake_ups,
             name=process_name() if name is None else name,
         )
-        if not handlers:
-            raise InvalidInput("handlers", handlers, "must not be empty")
-        self._handlers = Choice(handlers)
         self._store = store.blocking if isinstance(store, AsyncStore) else store
-        self._orders = Orders()
-        self._state = WorkerState.NEW
-        self._lock = threading.Lock()
+        self._handlers = dict(handlers)
+        # Plain flags, no events: a signal handler sets them in the middle of anything.
+        self._is_stopping = False
+        self._is_at_once = False
+        self._told: Callable[[], None] = lambda: None
+        self._crash: BaseException | None = None
         self._running: Running | None = None
-        self._started_at = 0.0
 
     @property
     def name(self) -> str:
         """
-        Who claims, for operators.
+        Under which this worker claims.
         """
         return self._settings.name
 
     def run(self) -> None:
         """
-        Work until stopped. In the main thread SIGTERM and SIGINT stop it, and a second
-        one stops it at once.
+        Work until stopped; SIGTERM and SIGINT stop it, a second one at once.
 
         Raises:
-            SchemaError: The database has no tables for this code.
             WorkerCrashed: A loop of the worker failed by a fault of its own.
         """
-        self._begin()
-        with stopped_by_signals(self._on_signal):
-            thread = EventLoopThread() if self._handlers.has_async else None
-            try:
-                self._work(thread.loop if thread is not None else None)
-            finally:
-                if thread is not None:
-                    thread.stop(_JOIN_SECONDS)
-        self._raise_crash()
+        loop = asyncio.new_event_loop()
+        before = self._take_signals()
+        try:
+            loop.run_until_complete(self.serve())
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            _close(loop)
 
     async def serve(self) -> None:
         """
-        Work until stopped, with async handlers on the running event loop.
+        Work until stopped, on the running event loop. Takes no signals.
 
-        Takes no signals: use ``loop.add_signal_handler(signal.SIGTERM, worker.stop)``.
-        When the awaiting task is cancelled, the worker stops at once, and the
-        cancellation goes on when it has.
+        Cancelling it stops the worker as `stop` does. A worker that has been stopped
+        stays so: it returns at once.
 
         Raises:
-            SchemaError: As `run`.
             WorkerCrashed: As `run`.
         """
-        self._begin()
         loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
-
-        def work() -> None:
-            try:
-                self._work(loop)
-            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                self._orders.crashed(error)
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(ended.set)
-
-        threading.Thread(target=work, name="jobstore-worker", daemon=True).start()
-        cancelled: asyncio.CancelledError | None = None
-        while not ended.is_set():
-            try:
-                await ended.wait()
-            except asyncio.CancelledError as error:
-                # A stop has a bound; leaving now would leave its threads behind.
-                cancelled = error
-                self.stop(at_once=True)
-        if cancelled is not None:
-            raise cancelled
-        self._raise_crash()
+        stopped = asyncio.Event()
+        self._told = lambda: _call_soon(loop, stopped.set)
+        if self._is_stopping:
+            return
+        own = await asyncio.to_thread(self._store.dedicated)
+        running = self._running = Running(
+            self._settings,
+            self._handlers,
+            own,
+            loop=loop,
+            is_stopping=lambda: self._is_stopping,
+            crashed=self._crashed,
+        )
+        try:
+            running.start()
+            if self._is_stopping:
+                stopped.set()
+            await stopped.wait()
+        finally:
+            # Also when this task is cancelled, and then to the end all the same.
+            self._is_stopping = True
+            if self._is_at_once:
+                running.slots.give_up()
+            await _to_the_end(asyncio.create_task(self._end(running, own)))
+        if self._crash is not None:
+            raise WorkerCrashed(type(self._crash).__name__) from self._crash
 
     def stop(self, *, at_once: bool = False) -> None:
         """
         Take no more jobs, let those in hand finish, and end.
 
         From any thread, from a signal handler, before the start, and any number of
-        times. After the grace time, or *at_once*, handlers are told to break off, and
-        what is left is given back, not charged.
+        times. After *grace*, or *at_once*, what is left is released, not charged.
         """
-        self._orders.stop(at_once=at_once)
+        self._is_stopping = True
+        if at_once:
+            self._is_at_once = True
+            if self._running is not None:
+                self._running.slots.give_up()
+        self._told()
 
     def wake(self, queue: str | None = None) -> None:
         """
@@ -191,76 +198,76 @@ class Worker:
 
     def health(self) -> WorkerHealth:
         """
-        Say how the worker is. Cheap, and from any thread.
+        Say how the worker is.
         """
         running = self._running
-        state = self._state
-        if state is WorkerState.RUNNING and self._orders.is_stopping:
-            state = WorkerState.STOPPING
         if running is None:
-            return WorkerHealth(state=state)
-        loops = {
-            name: LoopHealth(
-                age=loop.age(self._started_at),
-                allowance=loop.allowance,
-                is_alive=loop.is_alive,
-                failure=loop.failure.code if loop.failure is not None else None,
-            )
-            for name, loop in running.loops.items()
-        }
-        if running.tasks is not None:
-            age = timedelta(seconds=time.monotonic() - running.tasks.worked_at)
-            loops["handlers"] = LoopHealth(
-                age=age, allowance=timedelta(seconds=30), is_alive=True, failure=None
-            )
-        counts = running.finisher.counts
+            return WorkerHealth()
+        now = time.monotonic()
         return WorkerHealth(
-            state=state,
-            loops=loops,
-            held=len(running.jobs),
-            busy=running.jobs.busy,
+            is_running=not self._is_stopping,
+            ages={
+                one.name: timedelta(seconds=now - one.worked_at)
+                for one in running.loops
+            },
+            dead=frozenset(one.name for one in running.loops if not one.is_alive),
+            held=len(running.held),
             waiting_for_commit=running.finisher.backlog,
-            claimed=running.claimer.claimed,
-            completed=counts.completed,
-            failed=counts.failed,
-            released=counts.released,
-            snoozed=counts.snoozed,
-            dropped=counts.dropped,
-            reclaimed=running.upkeep.reclaimed,
-            pruned=running.upkeep.pruned,
+            completed=running.finisher.completed,
+            failed=running.finisher.failed,
         )
 
-    def _begin(self) -> None:
-        with self._lock:
-            if self._state is not WorkerState.NEW:
-                raise RuntimeError("a worker is used once; make another")
-            self._state = WorkerState.RUNNING
-        self._started_at = time.monotonic()
+    async def _end(self, running: Running, own: Store) -> None:
+        await running.wind_down()
+        self._running = None
+        await asyncio.to_thread(own.close)
 
-    def _work(self, event_loop: asyncio.AbstractEventLoop | None) -> None:
+    def _crashed(self, error: BaseException) -> None:
+        _log.error("a loop of the worker crashed", exc_info=error)
+        self._crash = self._crash or error
+        self.stop(at_once=True)
+
+    def _take_signals(self) -> dict[int, _SignalHandler]:
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+
+        def handle(_number: int, _frame: FrameType | None) -> None:
+            self.stop(at_once=self._is_stopping)
+
+        return {
+            number: signal.signal(number, handle)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+
+
+async def _to_the_end(task: asyncio.Task[None]) -> None:
+    """
+    Wait for *task* to end; pass a cancellation on only then.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
         try:
-            if not self._orders.is_stopping:
-                self._running = Running(
-                    self._settings,
-                    self._handlers,
-                    self._store,
-                    self._orders,
-                    event_loop if self._handlers.has_async else None,
-                )
-                self._running.work()
-        finally:
-            self._state = (
-                WorkerState.STOPPED
-                if self._orders.crash is None
-                else WorkerState.CRASHED
-            )
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
-    def _on_signal(self, is_second: bool) -> None:  # noqa: FBT001 - a callback
-        self.stop(at_once=is_second)
 
-    def _raise_crash(self) -> None:
-        crash = self._orders.crash
-        if isinstance(crash, JobstoreError):
-            raise crash
-        if crash is not None:
-            raise WorkerCrashed(f"{type(crash).__name__}: {crash}") from crash
+def _call_soon(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
+    # A worker may be stopped again when its loop is closed already.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(what)
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """
+    Close *loop*, with a bound on what handlers left behind on it.
+    """
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()

@@ -1,8 +1,5 @@
 """
 A store on a schema of the test's own, and a worker that runs beside the test.
-
-    store, start   a PostgreSQL store, and a function that starts workers on it
-    at             a harness on each kind of store in turn (tests/worker/tools.py)
 """
 
 import contextlib
@@ -13,10 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobstore import Job, JobStatus, PostgresStore, RetryPolicy, Worker
-from jobstore.memory import MemoryStore
-from jobstore.store import Store
-from tests.worker.tools import Harness
+from jobstore import Job, JobStatus, PostgresStore, Worker
 
 PATIENCE_SECONDS = 30.0
 
@@ -27,25 +21,6 @@ Start = Callable[..., Worker]
 def store(dsn: str, schema: str) -> Iterator[PostgresStore]:
     made = PostgresStore(dsn, schema=schema)
     yield made
-    made.close()
-
-
-@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
-def at(request: pytest.FixtureRequest) -> Iterator[Harness]:
-    """
-    Make a harness on an empty store, in which failed jobs are tried again at once.
-    """
-    retry = RetryPolicy(initial=timedelta(0))
-    made: Store
-    if request.param == "memory":
-        made = MemoryStore(retry=retry)
-    else:
-        schema = request.getfixturevalue("schema")
-        dsn = request.getfixturevalue("dsn")
-        made = PostgresStore(dsn, schema=schema, retry=retry)
-    harness = Harness(made)
-    yield harness
-    harness.close()
     made.close()
 
 
