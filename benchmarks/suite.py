@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.bench import Bench
 from benchmarks.figures import batches, footprint, payloads, peers, single, worker
 from benchmarks.measure import Figure, Tell
-from benchmarks.scenarios import backlog, children, scheduled, snapshot
+from benchmarks.scenarios import backlog, children, retention, scheduled, snapshot
 
 __all__ = ["LONG", "SHORT", "TOPICS", "Topic"]
 
@@ -38,6 +38,7 @@ TOPICS = {
     "tenants": Topic("10,000 tenants", backlog.tenants),
     "scheduled": Topic("1,000,000 scheduled", scheduled.measure),
     "children": Topic("100,000 children of one parent", children.measure),
+    "retention": Topic("pruning a history, and partitions", retention.measure),
     "snapshot": Topic("an old snapshot held for 120 s", snapshot.measure),
 }
 

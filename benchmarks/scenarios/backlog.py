@@ -16,6 +16,8 @@ __all__ = ["finished", "queued", "small_against", "tenants", "top_up"]
 
 _SMALL = 20_000
 _BATCH = 100
+# Single jobs for each batch of the same turn: they take longer.
+_SINGLE = 3
 _TARGET = 0.85
 
 Fill = Callable[[Bench], object]
@@ -63,7 +65,13 @@ def tenants(bench: Bench, tell: Tell = quiet) -> Iterator[Figure]:
 
 
 def small_against(
-    bench: Bench, name: str, tell: Tell, *, refill: Fill, tenants: int = 1
+    bench: Bench,
+    name: str,
+    tell: Tell,
+    *,
+    refill: Fill,
+    tenants: int = 1,
+    target: float | None = _TARGET,
 ) -> Iterator[Figure]:
     """
     Compare *bench*, full of whatever *name* says, with a schema of 20,000 queued jobs.
@@ -99,7 +107,7 @@ def small_against(
                     against=against,
                     rounds=bench.rounds,
                     before=before,
-                    target=_TARGET,
+                    target=target,
                 )
         finally:
             large_store.close()
@@ -135,12 +143,12 @@ def _claims(store: PostgresStore, calls: int, _tenants: int, _: int) -> float:
 
 def _single_claims(store: PostgresStore, calls: int, _tenants: int, _: int) -> float:
     def work() -> None:
-        for _ in range(calls * 10):
+        for _ in range(calls * _SINGLE):
             claim = store.claim_next()
             assert claim is not None
             store.complete(claim.lease)
 
-    return timed(calls * 10, work)
+    return timed(calls * _SINGLE, work)
 
 
 def _creates(store: PostgresStore, calls: int, tenants: int, turn: int) -> float:
@@ -151,7 +159,7 @@ def _creates(store: PostgresStore, calls: int, tenants: int, turn: int) -> float
             tenant=f"tenant-{place % tenants}",
             idem_key=f"{turn}-{place}",
         )
-        for place in range(calls * 10)
+        for place in range(calls * _SINGLE)
     ]
 
     def work() -> None:
