@@ -118,7 +118,8 @@ class NewJob:
     def __post_init__(self) -> None:
         for name in ("kind", "content_type", "tenant", "queue"):
             check_text(name, getattr(self, name))
-        _put(self, "idem_key", self.idem_key or None)
+        if self.idem_key == "":
+            _put(self, "idem_key", None)
         if self.idem_key is not None:
             check_text("idem_key", self.idem_key)
         if not isinstance(self.payload, (bytes, bytearray, memoryview)):
@@ -298,6 +299,10 @@ class Created(_Created):
         self.payload_matches = payload_matches
         return self
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # A tuple would be copied and unpickled without the names of its arguments.
+        return _created, (self.job, self.created, self.payload_matches)
+
 
 @dataclass(frozen=True, slots=True)
 class Completed:
@@ -341,6 +346,7 @@ class Failed:
         _put(self, "error_code", code.decode(errors="ignore").strip() or "ERROR")
         message = recordable(self.error_message)[:MAX_ERROR_MESSAGE]
         _put(self, "error_message", message)
+        _put(self, "final", bool(self.final))
         if self.retry_in is not None:
             check_duration("retry_in", self.retry_in, shortest=timedelta(0))
 
@@ -521,8 +527,15 @@ def _traceparent(value: object) -> str | None:
 
 
 def recordable(value: object) -> str:
-    text = value if isinstance(value, str) else str(value)
+    try:
+        text = value if isinstance(value, str) else str(value)
+    except Exception:  # noqa: BLE001 - what went wrong is kept, even if it can't say it
+        text = f"({type(value).__name__} has no text: its str() fails)"
     return text.replace("\x00", "\N{SYMBOL FOR NULL}").encode(errors="replace").decode()
+
+
+def _created(job: Job, created: bool, payload_matches: bool) -> Created:  # noqa: FBT001
+    return Created(job, created=created, payload_matches=payload_matches)
 
 
 def _put(value: object, name: str, to: object) -> None:

@@ -9,6 +9,7 @@ from jobstore import migrate
 from jobstore.doctor.look import looking
 from jobstore.doctor.thresholds import Thresholds
 from jobstore.errors import JobNotFound, SchemaMissing, SchemaOutdated
+from jobstore.ids import known_id
 
 __all__ = ["explain"]
 
@@ -26,6 +27,7 @@ def explain(
         SchemaMissing, SchemaOutdated: The schema lacks explain_job.
         StoreUnavailable: The database could not be reached.
     """
+    job_id = known_id(job_id)
     with looking(target, schema, Thresholds()) as look:
         found = migrate.current(look.engine, schema=schema)
         if found is None:

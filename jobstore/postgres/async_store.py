@@ -15,6 +15,7 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.util import greenlet_spawn
 
+from jobstore import checks
 from jobstore.errors import JobNotFound, JobstoreError, LeaseLost
 from jobstore.lifecycle import TERMINAL, JobClass, JobStatus
 from jobstore.model import (
@@ -295,7 +296,7 @@ class AsyncPostgresStore(AsyncOutcomes):
         limit: int = 1000,
     ) -> int:
         """See `Store.prune`."""
-        statuses = tuple(status)
+        statuses = checks.check_terminal(status)
         total = 0
         after: Cursor | None = OLDEST
         while after is not None:

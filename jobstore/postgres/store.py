@@ -13,6 +13,7 @@ from typing import TypedDict, TypeVar
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.orm import Session as OrmSession
 
+from jobstore import checks
 from jobstore.errors import JobNotFound, JobstoreError, LeaseLost
 from jobstore.lifecycle import TERMINAL, JobClass, JobStatus
 from jobstore.model import (
@@ -340,7 +341,7 @@ class PostgresStore(Outcomes):
         limit: int = 1000,
     ) -> int:
         """See `Store.prune`."""
-        statuses = tuple(status)
+        statuses = checks.check_terminal(status)
         total = 0
         after: Cursor | None = OLDEST
         while after is not None:

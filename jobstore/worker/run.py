@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from jobstore.errors import JobstoreError, LeaseLost
-from jobstore.model import Failed, Outcome, Released, Snoozed
+from jobstore.model import Failed, Outcome, Released, Snoozed, recordable
 from jobstore.store import Store
 from jobstore.worker.context import AsyncContext, Context, Done, JobFailed
 from jobstore.worker.held import Held
@@ -155,7 +155,7 @@ def failure_of(error: BaseException) -> Outcome | None:
             retry_in=error.retry_in,
         )
     code = error.code if isinstance(error, JobstoreError) else type(error).__name__
-    return Failed(code, str(error))
+    return Failed(code, recordable(error))
 
 
 def _is_async(handler: Handler) -> bool:

@@ -23,6 +23,8 @@ UNKNOWN = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
         (["list", "--json", "--dsn", ""], 2, "USAGE"),
         (["list", "--json", "--limit", "0"], 4, "INVALID_INPUT"),
         (["list", "--json", "--schema", "nowhere"], 7, "SCHEMA_MISSING"),
+        (["explain", "--json", "x"], 3, "JOB_UNKNOWN"),
+        (["explain", "--json", "\udcff"], 3, "JOB_UNKNOWN"),
         pytest.param(
             ["submit", "--json", "--kind", "k", "/proc/self/mem"],
             1,

@@ -2,6 +2,7 @@
 The nouns, ids, retry policy and errors, without a store.
 """
 
+import copy
 import os
 import pickle
 import threading
@@ -53,6 +54,9 @@ NO_ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
         ("idem_key", "x" * 10_000),
         ("idem_key", "a\x00"),
         ("idem_key", 5),
+        ("idem_key", 0),
+        ("idem_key", False),
+        ("idem_key", b""),
         ("payload", "text"),
         ("payload", None),
         ("payload", {"a": 1}),
@@ -183,6 +187,15 @@ def test_a_created_unpacks_with_what_it_came_to() -> None:
     assert job is stored
     assert is_new
     assert not created.payload_matches
+
+
+def test_a_created_can_be_copied_and_pickled() -> None:
+    stored: Any = "a job"
+    created = Created(stored, created=False, payload_matches=False)
+    pickled = pickle.loads(pickle.dumps(created))  # noqa: S301 - our own
+    for other in (pickled, copy.deepcopy(created)):
+        assert other == created
+        assert not other.payload_matches
 
 
 def test_a_lease_is_its_job_and_fence() -> None:

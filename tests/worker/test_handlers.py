@@ -72,6 +72,11 @@ def test_a_handler_reads_its_payload(store: PostgresStore, start: Start) -> None
         assert wait_for(store, job.id, *ENDED).result == every_byte
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise KeyError("text")
+
+
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
@@ -80,6 +85,7 @@ def test_a_handler_reads_its_payload(store: PostgresStore, start: Start) -> None
         (SystemExit(3), "SystemExit", "3"),
         (JobFailed("BAD_PAGE", "torn"), "BAD_PAGE", "torn"),
         (RuntimeError("nul \x00 and \ud800"), "RuntimeError", "nul ␀ and ?"),
+        (Mute(), "Mute", "(Mute has no text: its str() fails)"),
     ],
 )
 def test_what_is_raised_is_the_failure(

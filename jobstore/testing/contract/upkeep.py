@@ -271,6 +271,8 @@ class UpkeepContract(Contract):
             {"older_than": MINUTE, "status": JobStatus.COMPLETED},
             {"older_than": MINUTE, "status": [JobStatus.QUEUED]},
             {"older_than": MINUTE, "status": []},
+            {"older_than": MINUTE, "status": None},
+            {"older_than": MINUTE, "status": 5},
             {"older_than": MINUTE, "status": ["unknown"]},
             {"older_than": MINUTE, "limit": 0},
         ],
