@@ -82,7 +82,12 @@ def fault_of(error: Exception, driver: psycopg.BaseConnection | None = None) -> 
     if isinstance(error, DBAPIError):
         original: BaseException | None = error.orig
         broken = error.connection_invalidated
-        connecting = error.statement is None and not broken
+        # A value that can't be read has no statement either, but is no lost server.
+        connecting = (
+            error.statement is None
+            and not broken
+            and not isinstance(original, psycopg.DataError)
+        )
     else:
         original = error
         broken = driver is not None and driver.closed

@@ -3,7 +3,7 @@ The verbs inside a caller's transaction: all of it commits, or none.
 """
 
 from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from jobstore import (
     NewJob,
     PostgresStore,
     StoreBusy,
+    StoreFault,
 )
 
 
@@ -313,3 +314,16 @@ def test_a_long_transaction_does_not_date_a_lease_back(
         connection.exec_driver_sql("SELECT pg_sleep(0.2)")
         job = store.within(connection).create(NewJob(kind="k")).job
     assert job.created_at - begun >= timedelta(seconds=0.2)
+
+
+def test_an_instant_that_cannot_be_read_back_is_no_lost_server(
+    store: PostgresStore, dsn: str
+) -> None:
+    far = sqlalchemy.create_engine(
+        dsn, connect_args={"options": "-c TimeZone=Asia/Tokyo"}
+    )
+    last = NewJob(kind="k", available_at=datetime.max.replace(tzinfo=UTC))
+    with far.begin() as connection, pytest.raises(StoreFault, match="timestamp"):
+        store.within(connection).create(last)
+    assert store.list() == []
+    far.dispose()
