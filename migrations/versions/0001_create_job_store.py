@@ -114,7 +114,9 @@ CREATE TABLE {s}.job (
         (status <> 'failed' OR error_code IS NOT NULL)
         AND (status <> 'completed' OR (error_code IS NULL AND error_message IS NULL))
     ),
-    CONSTRAINT job_available_check CHECK (isfinite(available_at))
+    CONSTRAINT job_available_check CHECK (
+        isfinite(available_at) AND isfinite(created_at) AND isfinite(updated_at)
+    )
 ) WITH (
     -- Room on each page for the new versions of its rows: heartbeats stay HOT.
     fillfactor = 80,

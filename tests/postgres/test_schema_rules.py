@@ -67,6 +67,7 @@ IMPOSSIBLE = {
     "an empty key": "UPDATE job SET idem_key = ''",
     "negative attempts": "UPDATE job SET attempts = -1",
     "never available": "UPDATE job SET available_at = 'infinity'",
+    "before all time": "UPDATE job SET created_at = '-infinity'",
     "a parent that is none": "UPDATE job SET parent_id = '01ARZ3NDEKTSV4RRFFQ69G5FAV'",
     "an id that is no ULID": "INSERT INTO job (id, kind) VALUES ('x', 'k')",
     "a job without a kind": "INSERT INTO job DEFAULT VALUES",
