@@ -282,6 +282,20 @@ class FamiliesContract(Contract):
         assert [one.created for one in again] == [False] * 3
         assert store.get(job.id).children_total == 3
 
+    def test_a_repeat_with_other_children_is_a_lost_lease(self, store: Store) -> None:
+        job = create(store)
+        claim = hold(store)
+        one, other, new = (job.child(kind="p", idem_key=key) for key in "abc")
+        store.create(NewJob(kind="p", idem_key="foreign", queue="x"))
+        foreign = job.child(kind="p", idem_key="foreign")
+        store.fan_out(claim.lease, [one, other])
+        assert len(store.fan_out(claim.lease, [one])) == 1
+        for children in ([one, new], [one, foreign], [one, job.child(kind="p")]):
+            with pytest.raises(LeaseLost):
+                store.fan_out(claim.lease, children)
+        assert store.get(job.id).children_total == 2
+        assert len(store.list()) == 4
+
     def test_a_repeat_without_keys_is_a_lost_lease(self, store: Store) -> None:
         claim, _ = parked(store, 2)
         with pytest.raises(LeaseLost):

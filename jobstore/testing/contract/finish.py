@@ -127,7 +127,7 @@ class FinishContract(Contract):
         self, store: Store, harness: Harness
     ) -> None:
         job = create(store, max_attempts=1_000_000)
-        harness.edit(job.id, attempts=20_000)
+        harness.edit(job.id, attempts=40_000)
         assert store.fail(hold(store).lease, error_code="E") is JobStatus.SCHEDULED
         after = store.get(job.id)
         assert after.available_at - after.updated_at == RETRY.cap
