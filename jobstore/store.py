@@ -220,7 +220,8 @@ class Finisher(Protocol):
 
         Guarantees:
             Atomic: All that can be written is committed together.
-            Bounds: 0 to 10,000 outcomes; a few statements, whatever the number.
+            Bounds: 0 to 10,000 outcomes, each lease once; a few statements,
+                whatever the number.
         """
         ...
 

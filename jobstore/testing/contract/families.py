@@ -94,6 +94,21 @@ class FamiliesContract(Contract):
         assert store.list_children(parent.id) == [one.job for one in children]
         assert store.claim_next(queue=parent.queue) is None
 
+    def test_fanning_out_gives_back_its_own_attempt_only(
+        self, store: Store, harness: Harness
+    ) -> None:
+        job = create(store)
+        store.fail(hold(store).lease, error_code="E", retry_in=timedelta(0))
+        run_out(harness, hold(store))
+        claim = hold(store)
+        assert claim.job.attempts == 3
+        store.fan_out(claim.lease, [replace(job.child(kind="p"), queue="pages")])
+        parent = store.get(job.id)
+        assert (parent.attempts, parent.fence, parent.error_code) == (2, 3, "E")
+        assert [past.attempt for past in store.attempts(job.id)] == [1, 2, 3]
+        store.complete(hold(store, queue="pages").lease)
+        assert hold(store).job.attempts == 3
+
     @pytest.mark.parametrize(("road", "status"), ROADS)
     def test_the_last_child_resumes_the_parent_once(
         self,
