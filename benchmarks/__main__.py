@@ -3,6 +3,7 @@ The command line: ``python -m benchmarks``.
 """
 
 import contextlib
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -60,6 +61,8 @@ def main(
     """
     # Not to be cut to 80 columns where it goes into a file.
     console = Console(width=None if sys.stdout.isatty() else 160)
+    # As an interrupt does it: the server is stopped, and its folder removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if list_only:
         for name, topic in TOPICS.items():
             kind = "long" if name in LONG else "short"

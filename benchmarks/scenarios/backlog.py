@@ -44,6 +44,7 @@ def finished(bench: Bench, tell: Tell = quiet) -> Iterator[Figure]:
     jobs = bench.size(10_000_000)
     bench.empty()
     load.finished(bench, jobs, tell=tell)
+    bench.vacuum()
     yield from small_against(bench, f"{jobs:,} finished", tell, refill=top_up)
 
 

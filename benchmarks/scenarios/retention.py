@@ -37,6 +37,7 @@ def measure(bench: Bench, tell: Tell = quiet) -> Iterator[Figure]:
         ) as apart:
             names = _partition(apart, number)
             load.finished(apart, jobs, tell=tell)
+            apart.vacuum()
             yield from backlog.small_against(
                 apart,
                 f"{jobs:,} finished in {number} partitions",

@@ -23,6 +23,7 @@ def measure(bench: Bench, tell: Tell = quiet) -> Iterator[Figure]:
     batch = min(_BATCH, jobs // 10)
     bench.empty()
     load.scheduled(bench, jobs, due_in="1 day", tell=tell)
+    bench.vacuum()
     yield from backlog.small_against(
         bench, f"{jobs:,} scheduled", tell, refill=backlog.top_up
     )
