@@ -33,8 +33,8 @@ _ROWS = f"""
     SELECT {_ID} AS id, at, n
     FROM (
         SELECT n::bigint AS n,
-            statement_timestamp() - interval '1 hour'
-                + n * (interval '50 minutes' / %s) AS at
+            statement_timestamp() - %s::interval
+                + n * ((%s::interval - interval '10 minutes') / %s) AS at
         FROM generate_series(%s::bigint, %s::bigint) AS n
     ) AS numbered
 """
@@ -80,25 +80,42 @@ def queued(
     """
     Add *jobs* queued ones, created over the last hour, in the order of their ids.
     """
-    _load(bench, _QUEUED, jobs, (tenants, queue, "queued", None), tell)
+    _load(
+        bench, _QUEUED, jobs, "1 hour", more=(tenants, queue, "queued", None), tell=tell
+    )
 
 
 def scheduled(bench: Bench, jobs: int, *, due_in: str, tell: Tell = quiet) -> None:
     """
     Add *jobs* that become due after *due_in* (an interval), all at once.
+
+    Created over the last day, so that most are older than what `queued` adds.
     """
-    _load(bench, _QUEUED, jobs, (1, "default", "scheduled", due_in), tell)
+    _load(
+        bench,
+        _QUEUED,
+        jobs,
+        "1 day",
+        more=(1, "default", "scheduled", due_in),
+        tell=tell,
+    )
 
 
 def finished(bench: Bench, jobs: int, *, tell: Tell = quiet) -> None:
     """
-    Add *jobs* completed ones, finished over the last hour.
+    Add *jobs* completed ones, finished over the last day.
     """
-    _load(bench, _FINISHED, jobs, (), tell)
+    _load(bench, _FINISHED, jobs, "1 day", more=(), tell=tell)
 
 
 def _load(
-    bench: Bench, statement: str, jobs: int, more: tuple[object, ...], tell: Tell
+    bench: Bench,
+    statement: str,
+    jobs: int,
+    since: str,
+    *,
+    more: tuple[object, ...],
+    tell: Tell,
 ) -> None:
     with bench.connect_plain() as connection:
         connection.execute("SET synchronous_commit = off")
@@ -110,4 +127,6 @@ def _load(
         for first in range(0, jobs, _CHUNK):
             last = min(first + _CHUNK, jobs) - 1
             tell(f"loading: {first:,} of {jobs:,} rows")
-            connection.execute(bench.in_schema(statement), (jobs, first, last, *more))
+            connection.execute(
+                bench.in_schema(statement), (since, since, jobs, first, last, *more)
+            )

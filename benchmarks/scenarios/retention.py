@@ -22,7 +22,7 @@ __all__ = ["measure"]
 
 _HISTORY = 1_000_000
 _PARTITIONS = (12, 60)
-_HOUR_MS = 3_600_000
+_DAY_MS = 24 * 3_600_000
 
 
 def measure(bench: Bench, tell: Tell = quiet) -> Iterator[Figure]:
@@ -71,7 +71,7 @@ def _partition(bench: Bench, number: int) -> list[str]:
     """
     Put a partitioned table in the place of `job`; return its partitions, oldest first.
 
-    The loaders' jobs are of the last hour, which is divided evenly.
+    The loaders' history is of the last day, which is divided evenly.
     """
     bench.execute("ALTER TABLE {s}.job RENAME TO plain")
     bench.execute(
@@ -82,9 +82,9 @@ def _partition(bench: Bench, number: int) -> list[str]:
         "WHERE oid = '{s}.plain'::regclass"
     )
     bench.execute("DROP TABLE {s}.plain CASCADE")
-    begin = time.time_ns() // 1_000_000 - _HOUR_MS
+    begin = time.time_ns() // 1_000_000 - _DAY_MS
     bounds = [
-        f"'{ULID.from_int((begin + _HOUR_MS * place // number) << 80)}'"
+        f"'{ULID.from_int((begin + _DAY_MS * place // number) << 80)}'"
         for place in range(1, number)
     ]
     edges = ["MINVALUE", *bounds, "MAXVALUE"]
