@@ -131,7 +131,7 @@ def current(target: str | Engine, *, schema: str = "jobstore") -> str | None:
         quoted = Schema(schema).quoted
         try:
             rows = connection.exec_driver_sql(
-                f"SELECT version_num FROM {quoted}.alembic_version".replace("%", "%%")  # noqa: S608 - quoted
+                f"SELECT version_num FROM {quoted}.jobstore_version".replace("%", "%%")  # noqa: S608 - quoted
             )
         except ProgrammingError as error:
             if getattr(error.orig, "sqlstate", None) in {"42P01", "3F000"}:
@@ -180,7 +180,7 @@ def comparison(schema: str) -> dict[str, Any]:
 
     return {
         "target_metadata": metadata(schema),
-        "version_table": "alembic_version",
+        "version_table": "jobstore_version",
         "version_table_schema": schema,
         "include_schemas": True,
         "include_name": is_ours,

@@ -144,7 +144,7 @@ def schema(_migrated: str, admin: "psycopg.Connection[tuple[object, ...]]") -> s
     """
     tables = admin.execute(
         "SELECT tablename FROM pg_tables "
-        "WHERE schemaname = %s AND tablename <> 'alembic_version'",
+        "WHERE schemaname = %s AND tablename <> 'jobstore_version'",
         [_migrated],
     ).fetchall()
     names = [sql.Identifier(_migrated, str(table)) for (table,) in tables]

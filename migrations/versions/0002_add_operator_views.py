@@ -346,7 +346,7 @@ VIEWS: dict[str, tuple[str, str, str, dict[str, str]]] = {
                 )::float8 AS scale
             FROM pg_options_to_table(class.reloptions)
         ) AS chosen
-        WHERE class.relkind = 'r' AND class.relname <> 'alembic_version'
+        WHERE class.relkind = 'r' AND class.relname <> 'jobstore_version'
             AND class.relnamespace = (
                 SELECT relnamespace FROM pg_class WHERE oid = {l}::regclass
             )

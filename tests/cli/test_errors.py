@@ -76,7 +76,7 @@ def test_a_schema_of_a_newer_release_is_left_alone(
     monkeypatch.setenv("JOBSTORE_SCHEMA", fresh_schema)
     with connect(dsn) as connection:
         connection.execute(
-            f"UPDATE {fresh_schema}.alembic_version SET version_num = '9999'"
+            f"UPDATE {fresh_schema}.jobstore_version SET version_num = '9999'"
         )
     for command in (["check"], ["up"], ["down", "0001"]):
         ran = cli("migrate", *command)

@@ -244,7 +244,7 @@ def test_revision(dsn: str, empty_schema: str) -> None:
     assert grades() == []
     with servers.connect(dsn) as connection:
         connection.execute(
-            f"UPDATE {empty_schema}.alembic_version SET version_num = '9999'".encode()
+            f"UPDATE {empty_schema}.jobstore_version SET version_num = '9999'".encode()
         )
     assert grades() == [Severity.WARNING]
 
@@ -542,7 +542,7 @@ def test_what_it_may_not_see_is_a_finding(place: Place, dsn: str) -> None:
     with servers.created_role(dsn) as weak:
         role = make_url(weak).username
         place.ask(f'GRANT USAGE ON SCHEMA {{s}} TO "{role}"')
-        place.ask(f'GRANT SELECT ON {{s}}.alembic_version TO "{role}"')
+        place.ask(f'GRANT SELECT ON {{s}}.jobstore_version TO "{role}"')
         report = examine(weak, schema=place.schema)
         (finding,) = [one for one in report.findings if one.check == "waits"]
         assert "permission denied" in finding.message

@@ -69,7 +69,7 @@ def test_everything_is_explained_by_a_comment(place: Place) -> None:
         FROM pg_class AS class
         LEFT JOIN pg_attribute ON attrelid = class.oid AND attnum > 0
         WHERE relnamespace = %(schema)s::regnamespace AND relkind IN ('r', 'v')
-            AND relname <> 'alembic_version'
+            AND relname <> 'jobstore_version'
             AND (col_description(class.oid, attnum) IS NULL
                 OR obj_description(class.oid, 'pg_class') IS NULL)
         UNION ALL

@@ -255,7 +255,7 @@ def test_everything_is_explained_to_operators(hand: Admin, schema: str) -> None:
         LEFT JOIN pg_attribute a
             ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
         WHERE n.nspname = %s AND c.relkind IN ('r', 'v')
-          AND c.relname <> 'alembic_version'
+          AND c.relname <> 'jobstore_version'
           AND (col_description(c.oid, a.attnum) IS NULL
                OR obj_description(c.oid, 'pg_class') IS NULL)
         """,
