@@ -163,6 +163,20 @@ class LeasesContract(Contract):
             store.set_result(claim.lease, second)
         assert store.get(job.id) == job
 
+    @pytest.mark.parametrize("outcome", OUTCOMES, ids=repr)
+    def test_an_attempt_that_has_ended_cannot_fan_out(
+        self, store: Store, outcome: Outcome
+    ) -> None:
+        create(store)
+        claim = hold(store)
+        store.set_result(claim.lease, outcome)
+        job = store.get(claim.job.id)
+        for children in ([], [NewJob(kind="page", idem_key="k")]):
+            with pytest.raises(LeaseLost) as caught:
+                store.fan_out(claim.lease, children)
+            assert not isinstance(caught.value, JobCancelled)
+        assert store.list() == [job]
+
     # -- many ------------------------------------------------------------------
 
     def test_many_outcomes_are_answered_in_their_order(

@@ -100,6 +100,34 @@ class LevelsContract(Contract):
         assert (head.status, head.children_failed) == (JobStatus.QUEUED, 1)
         assert {job.status for job in store.list_children(middle.id)} == {"cancelled"}
 
+    def test_cancelling_reaches_past_members_that_have_ended(
+        self, store: Store
+    ) -> None:
+        grand, ((middle, _),) = parked(store, [NewJob(kind="part", queue="parts")])
+        part = hold(store, queue="parts")
+        page = replace(middle.child(kind="page"), queue="pages")
+        store.create_many([page, page, page])
+        done, failed, _ = store.claim(3, queue="pages")
+        store.complete(done.lease)
+        store.fail(failed.lease, error_code="E", final=True)
+        store.create(replace(grand.job.child(kind="late"), queue="late"))
+        store.complete(part.lease, b"kept")
+        before = store.get(middle.id)
+        assert (before.status, before.children_open) == (JobStatus.COMPLETED, 1)
+        store.cancel(grand.job.id)
+        after = store.get(middle.id)
+        assert (after.status, after.result) == (JobStatus.COMPLETED, b"kept")
+        assert after.finished_at == before.finished_at
+        counts = (after.children_total, after.children_open, after.children_failed)
+        assert counts == (3, 0, 2)
+        assert [job.status for job in store.list_children(middle.id)] == [
+            JobStatus.COMPLETED,
+            JobStatus.FAILED,
+            JobStatus.CANCELLED,
+        ]
+        head = store.get(grand.job.id)
+        assert (head.children_open, head.children_failed) == (0, 1)
+
     # -- reopening -------------------------------------------------------------
 
     def test_a_requeued_child_is_waited_for_again(self, store: Store) -> None:
@@ -116,6 +144,21 @@ class LevelsContract(Contract):
         parent = store.get(claim.job.id)
         assert parent.status is JobStatus.QUEUED
         assert (parent.children_open, parent.children_failed) == (0, 0)
+
+    def test_of_two_failed_children_one_is_reopened(
+        self, store: Store, harness: Harness
+    ) -> None:
+        claim, _ = parked(store, 3)
+        first, second, _ = store.claim(3, queue="pages")
+        for page in (first, second):
+            _fail(harness, page)
+        store.requeue(first.job.id)
+        parent = store.get(claim.job.id)
+        assert (parent.children_open, parent.children_failed) == (2, 1)
+        store.cancel(first.job.id)
+        store.requeue(first.job.id)
+        parent = store.get(claim.job.id)
+        assert (parent.children_open, parent.children_failed) == (2, 1)
 
     def test_a_child_run_before_its_time_is_counted_once(self, store: Store) -> None:
         claim, _ = parked(store, 1)
