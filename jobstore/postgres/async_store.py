@@ -34,7 +34,12 @@ from jobstore.model import (
 )
 from jobstore.outcomes import AsyncOutcomes
 from jobstore.postgres.core import Core, Tries, only_completions
-from jobstore.postgres.engine import Limits, own_connection
+from jobstore.postgres.engine import (
+    Limits,
+    adopt,
+    own_connection,
+    shared_connection,
+)
 from jobstore.postgres.engine import async_engine as make_engine
 from jobstore.postgres.enlisted import AsyncEnlisted
 from jobstore.postgres.operations.upkeep import OLDEST, Cursor
@@ -91,6 +96,8 @@ class AsyncPostgresStore(AsyncOutcomes):
         self._transactions = self._engine.execution_options(
             isolation_level="READ COMMITTED"
         )
+        if not self._closes_engine:
+            adopt(self._transactions.sync_engine)
         self._calls = self._core.calls
         self._blocking = PostgresStore(
             self._engine.url,
@@ -369,4 +376,5 @@ class AsyncPostgresStore(AsyncOutcomes):
     def _run_on(self, connection: Connection, call: Call[T], tries: Tries) -> T:
         shared = SharedConnection(connection)
         self._core.watch(shared.driver, tries)
-        return self._core.run(shared, call, tries)
+        with shared_connection(connection):
+            return self._core.run(shared, call, tries)

@@ -91,9 +91,10 @@ class Tries:
 
     A deadlock or a serialization failure undid the whole transaction: it is tried
     again, a few times, with growing, jittered pauses. A connection that turned out
-    dead is replaced once: after a restart of the server every pooled one is. What
-    goes on failing is raised, in our terms. A create may meet its own first try, which
-    the server went on with after the connection broke: then it is looked for again.
+    dead is replaced once: after a restart of the server every pooled one is. So is one
+    whose server takes no writes any more, as after a failover. What goes on failing is
+    raised, in our terms. A create may meet its own first try, which the server went on
+    with after the connection broke: then it is looked for again.
     """
 
     def __init__(self, call: Call[Any]) -> None:
@@ -130,8 +131,9 @@ class Tries:
         if self._left and (fault.may_repeat_at_once or met_itself):
             self._pause *= 2
             return self._pause * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
-        may_repeat = self._call.repeatable or not self.has_sent
-        if fault.is_cut and may_repeat and not self._reconnected:
+        was_refused = fault.is_read_only or not self.has_sent
+        may_repeat = self._call.repeatable or was_refused
+        if fault.is_lost and may_repeat and not self._reconnected:
             self._reconnected = True
             return 0.0
         if self.may_have_been_done and isinstance(

@@ -16,19 +16,21 @@ from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from jobstore.errors import InvalidInput
 
 __all__ = [
     "Limits",
+    "adopt",
     "async_engine",
     "engine",
     "engine_url",
     "own_connection",
     "recreated",
+    "shared_connection",
     "shown_url",
 ]
 
@@ -42,21 +44,51 @@ def own_connection(engine: Engine) -> Iterator[Any]:
     is the driver's asynchronous one. Whoever borrows it ends his transactions: the
     pool does not roll back, it only looks.
 
-    When it turns out dead, the idle ones are dropped with it: after a restart of the
-    server they are dead too, and would each cost a call.
+    When it turns out dead, or to lead to a server that takes no writes (any more), the
+    idle ones are dropped with it: after a restart or a failover they are no better, and
+    would each cost a call.
     """
     pooled = engine.raw_connection()
     driver: Any = pooled.driver_connection
+    is_read_only = False
     try:
         yield driver
+    except psycopg.errors.ReadOnlySqlTransaction:
+        is_read_only = True
+        raise
     finally:
-        if driver.pgconn.transaction_status == TransactionStatus.IDLE:
+        status = driver.pgconn.transaction_status
+        if status == TransactionStatus.IDLE and not is_read_only:
             pooled.close()
         else:
             is_dead = driver.closed
             pooled.invalidate()
-            if is_dead:
+            if is_dead or is_read_only:
                 engine.dispose()
+
+
+def adopt(engine: Engine) -> None:
+    """
+    Have the connections of an engine that was handed in stay out of forked children.
+    """
+    _engines.add(engine)
+
+
+@contextmanager
+def shared_connection(connection: Connection) -> Iterator[None]:
+    """
+    Use a connection of an engine that was handed in.
+
+    When it turns out to lead to a server that takes no writes, it goes with all that
+    are pooled, as SQLAlchemy itself does with broken ones.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        if isinstance(error.orig, psycopg.errors.ReadOnlySqlTransaction):
+            connection.invalidate()
+            connection.engine.dispose()
+        raise
 
 
 def recreated(engine: Engine) -> Engine:

@@ -32,7 +32,13 @@ from jobstore.model import (
 )
 from jobstore.outcomes import Outcomes
 from jobstore.postgres.core import Core, Tries, only_completions
-from jobstore.postgres.engine import Limits, own_connection, recreated
+from jobstore.postgres.engine import (
+    Limits,
+    adopt,
+    own_connection,
+    recreated,
+    shared_connection,
+)
 from jobstore.postgres.engine import engine as make_engine
 from jobstore.postgres.enlisted import Enlisted
 from jobstore.postgres.notify import Listener, Notifier, connect_apart
@@ -131,6 +137,8 @@ class PostgresStore(Outcomes):
         self._transactions = self._engine.execution_options(
             isolation_level="READ COMMITTED"
         )
+        if self._is_foreign:
+            adopt(self._transactions)
         self._calls = self._core.calls
         self._connect = partial(connect_apart, self._engine)
         self._notifier = (
@@ -418,7 +426,8 @@ class PostgresStore(Outcomes):
             with self._transactions.begin() as connection:
                 shared = SharedConnection(connection)
                 self._core.watch(shared.driver, tries)
-                yield shared
+                with shared_connection(connection):
+                    yield shared
             return
         with own_connection(self._engine) as driver:
             self._core.watch(driver, tries)

@@ -36,8 +36,9 @@ _BUSY = {
     "55006": "an object in use",
     "25P02": "the transaction failed before: roll it back and repeat it",
 }
+_READ_ONLY = "25006"
 _UNAVAILABLE = {
-    "25006": "the server is read-only: a standby, or told so",
+    _READ_ONLY: "the server is read-only: a standby, or told so",
     "53300": "too many connections",
     "53400": "a configured limit",
     "57P03": "the server is starting up or shutting down",
@@ -55,12 +56,21 @@ class Fault:
     """
 
     sqlstate: str | None
+    is_read_only: bool
+    """The server takes no writes, as a standby; another connection may do better."""
     is_cut: bool
     """The connection is gone; the next one may well work."""
     while_connecting: bool
     """Nothing had been sent."""
     text: str
     constraint: str | None
+
+    @property
+    def is_lost(self) -> bool:
+        """
+        Whether this connection is of no more use, and another one may be.
+        """
+        return self.is_cut or self.is_read_only
 
     @property
     def may_repeat_at_once(self) -> bool:
@@ -93,11 +103,13 @@ def fault_of(error: Exception, driver: psycopg.BaseConnection | None = None) -> 
         broken = driver is not None and driver.closed
         connecting = driver is None
     sqlstate = getattr(original, "sqlstate", None)
+    is_read_only = sqlstate == _READ_ONLY
     diag = getattr(original, "diag", None)
     text = getattr(diag, "message_primary", None) or str(original)
     return Fault(
         sqlstate=sqlstate,
-        is_cut=broken
+        is_read_only=is_read_only,
+        is_cut=(broken and not is_read_only)
         or sqlstate in _CUT
         or (sqlstate is not None and sqlstate.startswith("08")),
         while_connecting=connecting,
