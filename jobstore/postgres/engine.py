@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from jobstore.errors import InvalidInput
 
 __all__ = [
+    "FORMATS",
     "Limits",
     "adopt",
     "async_engine",
@@ -33,6 +34,15 @@ __all__ = [
     "shared_connection",
     "shown_url",
 ]
+
+
+FORMATS = {
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "array_nulls": "on",
+    "client_encoding": "UTF8",
+}
+"""How values are written on the wire: what the driver reads, whatever a role's are."""
 
 
 @contextmanager
@@ -126,6 +136,7 @@ class Limits:
             "statement_timeout": str(_milliseconds(self.statement)),
             "lock_timeout": str(_milliseconds(self.lock)),
             "TimeZone": "UTC",
+            **FORMATS,
             # The hot statements find their rows by index at any size. A plan that
             # is cached while the table is empty would scan it, and would go on
             # scanning when it has grown; JIT would compile for longer than they run.

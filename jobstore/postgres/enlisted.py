@@ -21,6 +21,7 @@ from jobstore.model import (
 )
 from jobstore.outcomes import AsyncOutcomes, Outcomes
 from jobstore.postgres.core import Core
+from jobstore.postgres.engine import FORMATS
 from jobstore.postgres.session import Call, Session, SharedConnection
 from jobstore.postgres.translate import fault_of, translate
 
@@ -28,10 +29,10 @@ __all__ = ["AsyncEnlisted", "Enlisted"]
 
 T = TypeVar("T")
 
-_TIGHTEN = """
-SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(limit)s, true)
+_SET = """
+SELECT current_setting(name), set_config(name, value, true)
+FROM unnest(%(names)s::text[], %(values)s::text[]) AS setting (name, value)
 """
-_LOOSEN = "SELECT set_config('lock_timeout', %(limit)s, true)"
 
 
 class Enlisted(Outcomes):
@@ -80,13 +81,7 @@ class Enlisted(Outcomes):
         return self._run(self._calls.set_results(endings)) if endings else []
 
     def _run(self, call: Call[T]) -> T:
-        transaction = self._transaction
-        connection = (
-            transaction
-            if isinstance(transaction, Connection)
-            else transaction.connection()
-        )
-        return run_enlisted(connection, self._core, call)
+        return run_enlisted(self._transaction, self._core, call)
 
 
 class AsyncEnlisted(AsyncOutcomes):
@@ -131,33 +126,44 @@ class AsyncEnlisted(AsyncOutcomes):
         return await self._run(self._calls.set_results(endings)) if endings else []
 
     async def _run(self, call: Call[T]) -> T:
-        transaction = self._transaction
+        # Both run it on their synchronous side.
+        return await self._transaction.run_sync(run_enlisted, self._core, call)
+
+
+def run_enlisted(transaction: Connection | OrmSession, core: Core, call: Call[T]) -> T:
+    """
+    Run *call* in a savepoint of *transaction*.
+    """
+    try:
         connection = (
             transaction
-            if isinstance(transaction, AsyncConnection)
-            else await transaction.connection()
+            if isinstance(transaction, Connection)
+            else transaction.connection()
         )
-        return await connection.run_sync(run_enlisted, self._core, call)
-
-
-def run_enlisted(connection: Connection, core: Core, call: Call[T]) -> T:
-    """
-    Run *call* in a savepoint of the transaction that *connection* is in.
-    """
-    if getattr(connection.connection.driver_connection, "autocommit", False):
-        raise InvalidInput(
-            "transaction", "AUTOCOMMIT", "there is no transaction to be part of"
-        )
-    try:
+        if getattr(connection.connection.driver_connection, "autocommit", False):
+            raise InvalidInput(
+                "transaction", "AUTOCOMMIT", "there is no transaction to be part of"
+            )
         with connection.begin_nested():
-            # A duplicate key may be in an open transaction that nobody ends. What
-            # the caller had set is put back; an error's rollback does so by itself.
-            limit = f"{core.limits.lock.total_seconds() * 1000:.0f}"
-            before = connection.exec_driver_sql(_TIGHTEN, {"limit": limit}).scalar()
+            # A duplicate key may be in an open transaction that nobody ends; and the
+            # session may write values in a way that the driver doesn't read. What the
+            # caller had set is put back; an error's rollback does so by itself.
             executor = SharedConnection(connection)
+            lock = core.limits.settings()["lock_timeout"]
+            before = _set(executor, {"lock_timeout": lock, **FORMATS})
             result = call.run(Session(executor, core.rules, core.floor))
-            connection.exec_driver_sql(_LOOSEN, {"limit": before})
+            _set(executor, before)
             return result
     except SQLAlchemyError as error:
-        failure = translate(error, fault_of(error), writes=True)
+        # Not committed: if the connection is gone, so is all that was done on it.
+        failure = translate(error, fault_of(error), writes=False)
     raise failure
+
+
+def _set(executor: SharedConnection, settings: dict[str, str]) -> dict[str, str]:
+    """
+    Set *settings* for the rest of the transaction, and return what they were.
+    """
+    names = list(settings)
+    rows = executor.rows(_SET, {"names": names, "values": list(settings.values())})
+    return {name: row[0] for name, row in zip(names, rows, strict=True)}
