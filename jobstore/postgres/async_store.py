@@ -237,6 +237,10 @@ class AsyncPostgresStore(AsyncOutcomes):
             )
         )
 
+    async def check_schema(self) -> str:
+        """See `PostgresStore.check_schema`."""
+        return await self._run(self._calls.check_schema())
+
     # -- claim -----------------------------------------------------------------
 
     async def claim_next(
@@ -360,6 +364,8 @@ class AsyncPostgresStore(AsyncOutcomes):
             finally:
                 tries.unwatch()
             # As in the synchronous store: the driver's error does not travel along.
+            if self._core.doubts(verdict, tries):
+                continue
             if isinstance(verdict, JobstoreError):
                 raise verdict
             await asyncio.sleep(verdict)

@@ -35,6 +35,7 @@ from jobstore.postgres.operations import families, operate, read, upkeep
 from jobstore.postgres.operations import finish as finishing
 from jobstore.postgres.operations.fan_out import fan_out
 from jobstore.postgres.session import Call, Rules
+from jobstore.postgres.window import require
 
 __all__ = ["Calls"]
 
@@ -180,6 +181,9 @@ class Calls:
     def stats(self, window: timedelta) -> Call[list[QueueStats]]:
         check_duration("window", window, shortest=timedelta(0))
         return Call(partial(read.stats, window=window), writes=False)
+
+    def check_schema(self) -> Call[str]:
+        return Call(require, writes=False)
 
     # -- claim -----------------------------------------------------------------
 

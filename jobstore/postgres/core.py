@@ -6,8 +6,14 @@ import random
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from jobstore.errors import JobstoreError, OutcomeUnknown, StoreUnavailable
+from jobstore.errors import (
+    JobstoreError,
+    OutcomeUnknown,
+    SchemaError,
+    StoreUnavailable,
+)
 from jobstore.model import Completed, Lease, Outcome, check_count
+from jobstore.postgres import window
 from jobstore.postgres.calls import Calls
 from jobstore.postgres.engine import Limits
 from jobstore.postgres.floor import ClaimFloor
@@ -58,6 +64,7 @@ class Core:
         self._call_seconds = limits.call.total_seconds()
         self.sets_limits = sets_limits
         """The connections' sessions don't carry the limits: each transaction does."""
+        self._is_fit = False
 
     def watch(self, driver: Driver, tries: "Tries") -> None:
         """
@@ -70,10 +77,29 @@ class Core:
         if self._call_seconds:
             tries.watched = watch(driver.pgconn.socket, self._call_seconds)
 
+    def doubts(self, failure: float | JobstoreError, tries: "Tries") -> bool:
+        """
+        Say whether to try again because the schema may have been migrated meanwhile.
+
+        The statement that did not fit was refused, so nothing was done. What the schema
+        says of itself tells more than what it lacks.
+        """
+        if isinstance(failure, SchemaError) and not tries.is_doubted:
+            tries.is_doubted = True
+            self._is_fit = False
+            return True
+        return False
+
     def run(self, executor: Executor, call: Call[T], tries: "Tries") -> T:
         """
         Make one try of *call*.
+
+        Before the first one of all, see that the schema does not say that this code is
+        too old for it; and again after a statement did not fit.
         """
+        if not self._is_fit:
+            window.check(executor, self.rules.schema)
+            self._is_fit = True
         tries.has_sent = True
         if self.sets_limits:
             executor.rows(_SET_LIMITS, self.limits.settings())
@@ -107,6 +133,8 @@ class Tries:
         """Beyond a transaction's begin; before that, nothing can have been done."""
         self.watched: Watch | None = None
         self.may_have_been_done = False
+        self.is_doubted = False
+        """A statement did not fit the schema; another try asks the schema first."""
         self.queues_to_wake: set[str] = set()
 
     def unwatch(self) -> None:

@@ -283,6 +283,21 @@ class PostgresStore(Outcomes):
             )
         )
 
+    def check_schema(self) -> str:
+        """
+        Return the schema's revision if this code works on it.
+
+        Not needed before other calls: the first of a store looks by itself whether it
+        is too old for the schema. For a start that is to fail early, and clearly.
+
+        Raises:
+            SchemaMissing, SchemaOutdated: Run ``jobstore migrate up``.
+            SchemaTooNew: A newer release migrated it, and says that this one no longer
+                works on it.
+            StoreUnavailable: The database could not be reached.
+        """
+        return self._run(self._calls.check_schema())
+
     # -- claim -----------------------------------------------------------------
 
     def claim_next(
@@ -416,6 +431,8 @@ class PostgresStore(Outcomes):
                 tries.unwatch()
             # Outside the handler: the driver's error, which may quote a row, does
             # not travel along as context.
+            if self._core.doubts(verdict, tries):
+                continue
             if isinstance(verdict, JobstoreError):
                 raise verdict
             time.sleep(verdict)
