@@ -58,7 +58,8 @@ def own_connection(engine: Engine) -> Iterator[Any]:
     idle ones are dropped with it: after a restart or a failover they are no better, and
     would each cost a call.
     """
-    pooled = engine.raw_connection()
+    pool = engine.pool
+    pooled = pool.connect()
     driver: Any = pooled.driver_connection
     is_read_only = False
     try:
@@ -70,6 +71,10 @@ def own_connection(engine: Engine) -> Iterator[Any]:
         status = driver.pgconn.transaction_status
         if status == TransactionStatus.IDLE and not is_read_only:
             pooled.close()
+            if engine.pool is not pool:
+                # Dropped meanwhile by another's failure; nobody else would close what
+                # comes back to it.
+                pool.dispose()
         else:
             is_dead = driver.closed
             pooled.invalidate()

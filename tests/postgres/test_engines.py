@@ -2,6 +2,7 @@
 Connections as importers have them, and as networks and servers break them.
 """
 
+import contextlib
 import os
 import re
 import threading
@@ -12,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import psycopg
 import pytest
 import sqlalchemy
 
@@ -29,6 +31,7 @@ from jobstore import (
     StoreFault,
     StoreUnavailable,
 )
+from jobstore.postgres.engine import engine, own_connection
 from tests.proxy import Proxy
 from tests.servers import connect, created_role
 
@@ -510,3 +513,24 @@ def test_a_create_behind_a_forgotten_transaction_holds_up_nobody_else(
         assert [type(answer) for answer in answers] == [StoreBusy] * 8
     engine.dispose()
     store.close()
+
+
+def test_a_connection_that_comes_back_to_a_dropped_pool_is_closed(dsn: str) -> None:
+    """
+    One that is found dead has the pool dropped, while others are still out of it.
+    """
+    limits = Limits()
+    made = engine(dsn, limits=limits, pool_size=2, through_pooler=False)
+    try:
+        with own_connection(made) as healthy:
+            with contextlib.suppress(psycopg.Error), own_connection(made) as broken:
+                broken.close()
+                broken.execute("SELECT 1")
+            assert not healthy.closed
+            healthy.execute("SELECT 1")
+        assert healthy.closed
+        with own_connection(made) as fresh:
+            fresh.execute("SELECT 1")
+        assert not fresh.closed, "a pooled one is kept"
+    finally:
+        made.dispose()
