@@ -1,0 +1,24 @@
+"""
+Migrations from Python: Alembic's chain in the folder ``migrations``, run with care.
+
+One migrator at a time works on a schema, under an advisory lock on a connection of
+its own; others wait for it, and find nothing left to do. No statement waits long
+for a table lock: it gives up and tries again, so that claims never queue behind a
+migration that itself queues behind an idle reader.
+"""
+
+from jobstore.migrate.chain import head
+from jobstore.migrate.compare import comparison
+from jobstore.migrate.connection import migrating
+from jobstore.migrate.move import downgrade, upgrade
+from jobstore.migrate.state import current, require_current
+
+__all__ = [
+    "comparison",
+    "current",
+    "downgrade",
+    "head",
+    "migrating",
+    "require_current",
+    "upgrade",
+]

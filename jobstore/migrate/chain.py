@@ -1,0 +1,48 @@
+"""
+The chain of revisions: where its files are, and how Alembic is told about them.
+"""
+
+import importlib.util
+from argparse import Namespace
+from pathlib import Path
+
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from jobstore.errors import SchemaError
+
+__all__ = ["config_of", "head"]
+
+
+def head() -> str:
+    """
+    Return the newest revision that this code knows.
+    """
+    revision = ScriptDirectory.from_config(config_of("jobstore")).get_current_head()
+    assert revision is not None, "the chain has one head; a test says so"
+    return revision
+
+
+def config_of(schema: str, x_arguments: list[str] | None = None) -> Config:
+    config = Config()
+    config.set_main_option(
+        "script_location", str(_script_location()).replace("%", "%%")
+    )
+    config.attributes["schema"] = schema
+    config.cmd_opts = Namespace(x=x_arguments or [])
+    return config
+
+
+def _script_location() -> Path:
+    """
+    Find the chain: in the wheel inside the package, in a checkout beside it.
+    """
+    package = importlib.util.find_spec("jobstore")
+    assert package is not None
+    assert package.origin is not None
+    here = Path(package.origin).parent
+    for folder in (here / "_migrations", here.parent / "migrations"):
+        if (folder / "env.py").is_file():
+            return folder
+    message = f"no migrations beside {here}: the installation is incomplete"
+    raise SchemaError(message)

@@ -1,0 +1,128 @@
+"""
+Up and down the chain, with retries, so that nobody waits long behind a migration.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+from jobstore.errors import InvalidInput, SchemaError, StoreBusy
+from jobstore.migrate.chain import config_of, head
+from jobstore.migrate.connection import LOCK_TIMEOUT_MS, migrating
+from jobstore.migrate.state import current, refuse_unknown
+from jobstore.postgres.schema import Schema
+from jobstore.postgres.translate import fault_of, translate
+
+__all__ = ["downgrade", "upgrade"]
+
+_TRIES = 60
+_RETRIED = frozenset({"55P03", "40P01", "57014"})
+
+# Alembic keeps the running migration in module globals: one at a time in a process.
+_in_process = threading.RLock()
+
+
+def upgrade(
+    target: str | Engine, *, schema: str = "jobstore", revision: str = "head"
+) -> str | None:
+    """
+    Bring *schema* up to *revision*, creating it if need be.
+
+    Args:
+        target: A DSN or an engine; the role must own the schema or may create it.
+        schema: The schema that holds, or will hold, jobstore's tables.
+        revision: A revision id, ``head``, or ``+1``.
+
+    Returns:
+        The revision that the schema is at afterwards.
+
+    Raises:
+        StoreBusy: Another migrator kept the lock for ten minutes, or a table lock
+            could not be had within a minute of tries. What was committed stays;
+            call again.
+        StoreUnavailable: The database could not be reached.
+        StoreFault: The database refused it; the role lacks a right, for example.
+        SchemaTooNew: The schema is at a revision of a newer release; it is left alone.
+        InvalidInput: There is no such revision on the way.
+
+    Guarantees:
+        Atomic: Each revision is one transaction, unless it says otherwise itself.
+        Repeat: At *revision* already, it returns without taking any lock.
+    """
+    Schema(schema)  # refuses a name that is none, before anything is sent
+    if revision == "head" and current(target, schema=schema) == head():
+        return head()
+    _with_retries(
+        target, schema, revision, lambda config: command.upgrade(config, revision)
+    )
+    return current(target, schema=schema)
+
+
+def downgrade(
+    target: str | Engine,
+    revision: str,
+    *,
+    schema: str = "jobstore",
+    allow_data_loss: bool = False,
+) -> str | None:
+    """
+    Take *schema* back to *revision* (``base`` for none).
+
+    Raises:
+        SchemaError: The way down would lose jobs and *allow_data_loss* is False.
+        StoreBusy, StoreUnavailable, StoreFault, SchemaTooNew, InvalidInput: As in
+            `upgrade`.
+    """
+    x_arguments = ["allow-data-loss=yes"] if allow_data_loss else []
+    try:
+        _with_retries(
+            target,
+            schema,
+            revision,
+            lambda config: command.downgrade(config, revision),
+            x_arguments,
+        )
+    except RuntimeError as error:
+        raise SchemaError(str(error)) from None
+    return current(target, schema=schema)
+
+
+def _with_retries(
+    target: str | Engine,
+    schema: str,
+    revision: str,
+    run: Callable[[Config], None],
+    x_arguments: list[str] | None = None,
+) -> None:
+    for attempt in range(1, _TRIES + 1):
+        try:
+            with _in_process, migrating(target, schema=schema) as connection:
+                config = config_of(schema, x_arguments)
+                config.attributes["connection"] = connection
+                run(config)
+        except DBAPIError as error:
+            sqlstate = getattr(error.orig, "sqlstate", None)
+            if sqlstate not in _RETRIED:
+                raise translate(error, fault_of(error), writes=True) from None
+            if attempt == _TRIES:
+                message = (
+                    f"a table lock in schema {schema} could not be had in {_TRIES} "
+                    "tries; look for idle transactions in pg_stat_activity"
+                )
+                raise StoreBusy(message) from None
+            # A pause as long as the wait was: claims that queued behind it get
+            # through before the next try.
+            time.sleep(LOCK_TIMEOUT_MS / 1000)
+        except CommandError as error:
+            found = current(target, schema=schema)
+            if found is not None:
+                refuse_unknown(found, schema)
+            raise InvalidInput("revision", revision, str(error)) from None
+        else:
+            return
