@@ -2,6 +2,8 @@
 Migrating from the shell.
 """
 
+from dataclasses import asdict
+
 import click
 
 from jobstore import migrate as migrations
@@ -57,6 +59,22 @@ def current(where: Target, *, json: bool) -> None:
         output.print_json({"revision": found, "head": migrations.head()})
     else:
         output.print_line(found or "none")
+
+
+@migrate.command()
+@target
+@as_json
+def history(where: Target, *, json: bool) -> None:
+    """
+    List every revision, its title, and whether the schema has it.
+    """
+    steps = migrations.history(where.dsn, schema=where.schema)
+    if json:
+        output.print_json({"revisions": [asdict(step) for step in steps]})
+        return
+    for step in steps:
+        state = "current" if step.is_current else "applied" if step.is_applied else ""
+        output.print_line(step.revision, state, step.title or "(of a newer release)")
 
 
 @migrate.command()

@@ -11,13 +11,15 @@ from jobstore.migrate.chain import head
 from jobstore.migrate.compare import comparison
 from jobstore.migrate.connection import migrating
 from jobstore.migrate.move import downgrade, upgrade
-from jobstore.migrate.state import current, require_current
+from jobstore.migrate.state import Revision, current, history, require_current
 
 __all__ = [
+    "Revision",
     "comparison",
     "current",
     "downgrade",
     "head",
+    "history",
     "migrating",
     "require_current",
     "upgrade",

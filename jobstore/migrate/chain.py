@@ -7,23 +7,32 @@ from argparse import Namespace
 from pathlib import Path
 
 from alembic.config import Config
-from alembic.script import ScriptDirectory
+from alembic.script import Script, ScriptDirectory
 
 from jobstore.errors import SchemaError
 
-__all__ = ["config_of", "head"]
+__all__ = ["config_of", "head", "scripts"]
 
 
 def head() -> str:
     """
     Return the newest revision that this code knows.
     """
-    revision = ScriptDirectory.from_config(config_of("jobstore")).get_current_head()
-    assert revision is not None, "the chain has one head; a test says so"
-    return revision
+    return scripts()[-1].revision
+
+
+def scripts() -> list[Script]:
+    """
+    Return the revisions that this code knows, oldest first.
+    """
+    known = ScriptDirectory.from_config(config_of("jobstore")).walk_revisions()
+    return list(reversed(list(known)))
 
 
 def config_of(schema: str, x_arguments: list[str] | None = None) -> Config:
+    """
+    Make Alembic's configuration for *schema*, without any file.
+    """
     config = Config()
     config.set_main_option(
         "script_location", str(_script_location()).replace("%", "%%")

@@ -2,17 +2,31 @@
 Which revision a schema is at, and whether this code knows it.
 """
 
-from alembic.script import ScriptDirectory
+from dataclasses import dataclass
+
 from sqlalchemy import Engine
 from sqlalchemy.exc import ProgrammingError
 
 from jobstore.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
-from jobstore.migrate.chain import config_of, head
+from jobstore.migrate.chain import head, scripts
 from jobstore.migrate.connection import connected
 from jobstore.postgres.schema import Schema
 from jobstore.postgres.translate import fault_of, translate
 
-__all__ = ["current", "refuse_unknown", "require_current"]
+__all__ = ["Revision", "current", "history", "refuse_unknown", "require_current"]
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """
+    One revision, and where a schema stands to it.
+    """
+
+    revision: str
+    title: str | None
+    """The first line of its text; None if this code does not know the revision."""
+    is_applied: bool
+    is_current: bool
 
 
 def current(target: str | Engine, *, schema: str = "jobstore") -> str | None:
@@ -31,6 +45,36 @@ def current(target: str | Engine, *, schema: str = "jobstore") -> str | None:
             raise translate(error, fault_of(error), writes=False) from None
         revision: str | None = rows.scalar()
         return revision
+
+
+def history(target: str | Engine, *, schema: str = "jobstore") -> list[Revision]:
+    """
+    Return every revision, oldest first, and whether *schema* has it.
+
+    A schema at a revision of a newer release has all that this code knows, and that one
+    as the last of the list.
+
+    Raises:
+        StoreUnavailable: The database could not be reached.
+    """
+    found = current(target, schema=schema)
+    known = scripts()
+    names = [script.revision for script in known]
+    applied = len(names) if found is not None else 0
+    if found in names:
+        applied = names.index(found) + 1
+    steps = [
+        Revision(
+            revision=script.revision,
+            title=script.doc.strip(),
+            is_applied=place < applied,
+            is_current=script.revision == found,
+        )
+        for place, script in enumerate(known)
+    ]
+    if found is not None and found not in names:
+        steps.append(Revision(found, None, is_applied=True, is_current=True))
+    return steps
 
 
 def require_current(target: str | Engine, *, schema: str = "jobstore") -> str:
@@ -52,7 +96,6 @@ def require_current(target: str | Engine, *, schema: str = "jobstore") -> str:
 
 
 def refuse_unknown(found: str, schema: str) -> None:
-    scripts = ScriptDirectory.from_config(config_of(schema))
-    if found not in {script.revision for script in scripts.walk_revisions()}:
+    if found not in {script.revision for script in scripts()}:
         message = f"schema {schema} is at {found}, which is newer than this code knows"
         raise SchemaTooNew(message)

@@ -27,6 +27,27 @@ def test_there_and_back(
     assert cli.ok("migrate", "down", "base").out.endswith(" is at nothing\n")
 
 
+def test_the_history_says_what_is_applied(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, empty_schema: str
+) -> None:
+    monkeypatch.setenv("JOBSTORE_SCHEMA", empty_schema)
+    cli.ok("migrate", "up", "--to", "0002")
+    lines = cli.ok("migrate", "history").out.splitlines()
+    assert [line.split("\t")[:2] for line in lines[:3]] == [
+        ["0001", "applied"],
+        ["0002", "current"],
+        ["0003", ""],
+    ]
+    assert lines[0].endswith(
+        "Create the job store: jobs, payloads, idempotency keys, history of attempts."
+    )
+    steps = cli.ok("migrate", "history", "--json").json["revisions"]
+    assert [step["revision"] for step in steps if step["is_applied"]] == [
+        "0001",
+        "0002",
+    ]
+
+
 def test_jobs_are_not_dropped_by_accident(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, fresh_schema: str
 ) -> None:

@@ -68,6 +68,25 @@ def test_there_is_one_head_and_numbers_are_consecutive() -> None:
     assert migrate.head() == REVISIONS[-1]
 
 
+def test_the_history_of_a_schema(dsn: str, empty_schema: str) -> None:
+    none = migrate.history(dsn, schema=empty_schema)
+    assert [step.revision for step in none] == REVISIONS
+    assert all(step.title and "\n" not in step.title for step in none)
+    assert not any(step.is_applied or step.is_current for step in none)
+    migrate.upgrade(dsn, schema=empty_schema)
+    every = migrate.history(dsn, schema=empty_schema)
+    assert all(step.is_applied for step in every)
+    assert [step.revision for step in every if step.is_current] == [migrate.head()]
+    with connect(dsn) as connection:
+        connection.execute(
+            f"UPDATE {empty_schema}.jobstore_version SET version_num = '9999'"
+        )
+    newer = migrate.history(dsn, schema=empty_schema)
+    assert newer[-1] == migrate.Revision("9999", None, is_applied=True, is_current=True)
+    assert [step.is_applied for step in newer[:-1]] == [True] * len(REVISIONS)
+    assert not any(step.is_current for step in newer[:-1])
+
+
 def test_up_down_and_up_again_leaves_the_same(dsn: str, empty_schema: str) -> None:
     migrate.upgrade(dsn, schema=empty_schema)
     whole = catalog(dsn, empty_schema)
