@@ -28,7 +28,7 @@ __all__ = [
 
 VERSION_TABLE = "jobstore_version"
 
-HEAD = "0004"
+HEAD = "0005"
 """The newest revision that this code knows; a test compares it with the chain."""
 
 NEEDED = "0001"

@@ -10,7 +10,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import make_url
 
+from jobstore import migrate
 from jobstore.errors import InvalidTransition, JobNotFound, LeaseLost
 from jobstore.lifecycle import JobClass
 from jobstore.model import ChildFailure, Claim
@@ -563,19 +565,59 @@ def test_functions_mean_their_own_names(place: Place) -> None:
     place.ask("DROP TABLE pg_temp.job")
 
 
-def test_functions_run_with_the_callers_rights(place: Place, dsn: str) -> None:
+@pytest.mark.parametrize("way", ["from the start", "down and up again"])
+def test_functions_are_for_those_who_were_given_them(
+    fresh_place: Place, dsn: str, way: str
+) -> None:
+    """
+    Without a right they change nothing; with that one alone they do all, and say who.
+    """
+    place = fresh_place
+    if way != "from the start":
+        migrate.downgrade(dsn, "0004", schema=place.schema)
+        migrate.upgrade(dsn, schema=place.schema)
     job_id = failed(place)
+    ask = f"SELECT * FROM {place.schema}.requeue_job(%s, 'why', false)".encode()
     with servers.created_role(dsn) as weak:
-        from sqlalchemy import make_url
-
         role = make_url(weak).username
         place.ask(f'GRANT USAGE ON SCHEMA {{s}} TO "{role}"')
-        with (
-            servers.connect(weak) as connection,
-            pytest.raises(psycopg.errors.InsufficientPrivilege),
-        ):
-            connection.execute(
-                f"SELECT * FROM {place.schema}.requeue_job(%s, 'why', false)".encode(),
-                [job_id],
+        with servers.connect(weak) as connection:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(ask, [job_id])
+            assert place.store.get(job_id).status == "failed"
+            place.ask(
+                "GRANT EXECUTE ON FUNCTION {s}.requeue_job(text, text, boolean) "
+                f'TO "{role}"'
             )
-    assert place.store.get(job_id).status == "failed"
+            connection.execute(ask, [job_id])
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(f"SELECT * FROM {place.schema}.audit".encode())
+    assert place.store.get(job_id).status == "queued"
+    assert place.ask("SELECT who, action FROM {s}.audit") == [(role, "requeue_job")]
+
+
+def test_nobody_makes_a_function_mean_other_tables(place: Place) -> None:
+    """
+    What runs with its owner's rights must not look up names along a caller's path.
+    """
+    unsafe = place.ask(
+        """
+        SELECT proname FROM pg_proc
+        WHERE pronamespace = '{s}'::regnamespace AND prosecdef
+          AND NOT 'search_path=pg_catalog, pg_temp' = ANY(coalesce(proconfig, '{}'))
+    """
+    )
+    assert unsafe == []
+    open_to_all = place.ask("""
+        SELECT proname FROM pg_proc,
+            aclexplode(coalesce(proacl, acldefault('f', proowner)))
+        WHERE pronamespace = '{s}'::regnamespace AND prosecdef AND grantee = 0
+    """)
+    assert open_to_all == []
+    assert (
+        place.value(
+            "SELECT count(*) FROM pg_proc "
+            "WHERE pronamespace = '{s}'::regnamespace AND prosecdef"
+        )
+        == 4
+    )
