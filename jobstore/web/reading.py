@@ -1,0 +1,409 @@
+"""
+What the page reads, as values.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from jobstore.errors import InvalidInput, JobNotFound, StoreFault
+from jobstore.ids import known_id
+from jobstore.lifecycle import JobClass
+from jobstore.model import Attempt, Job, check_text
+from jobstore.postgres import Limits, PostgresStore
+from jobstore.postgres.engine import engine_url
+from jobstore.postgres.rows import to_attempt, to_job
+from jobstore.postgres.session import Call, Session
+from jobstore.web import queries as sql
+
+__all__ = [
+    "FILTERS",
+    "PAGE",
+    "Failures",
+    "Found",
+    "Line",
+    "Minute",
+    "Overview",
+    "Reader",
+    "Seen",
+    "Sizes",
+    "of_class",
+]
+
+T = TypeVar("T")
+
+PAGE = 50
+"""Jobs on one page."""
+LOOK = 20_000
+"""Jobs that one search looks at."""
+FILTERS = ("queue", "kind", "tenant", "job_class", "worker", "error_code")
+
+_NOT_ALLOWED = "42501"
+_BY_RANK = {job_class.rank: job_class for job_class in JobClass}
+# A page is looked at by people: it answers soon, or says that it can't.
+LIMITS = Limits(statement=timedelta(seconds=10), call=timedelta(seconds=20))
+
+
+@dataclass(slots=True, kw_only=True)
+class Line:
+    """
+    One queue and class on the overview.
+    """
+
+    queue: str
+    job_class: JobClass
+    ready: int = 0
+    ready_since: datetime | None = None
+    running: int = 0
+    running_since: datetime | None = None
+    expired: int = 0
+    scheduled: int = 0
+    next_due_at: datetime | None = None
+    waiting: int = 0
+    exhausted: int = 0
+
+
+@dataclass(slots=True)
+class Minute:
+    """
+    What one minute of the last hour saw; counts of a sampled minute are estimates.
+    """
+
+    at: datetime
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """
+    All that the first page shows.
+    """
+
+    at: datetime
+    lines: list[Line]
+    minutes: list[Minute]
+    is_sampled: bool
+    bounded: frozenset[str]
+    """States of which there are more than were counted, and "lines"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """
+    One page of a listing.
+    """
+
+    jobs: list[Job]
+    after: str | None
+    """Where the next page begins; None: there is none."""
+    looked_back_to: datetime | None
+    """Set if the search gave up here, before the end, without filling the page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """
+    Failures with one error code.
+    """
+
+    error_code: str
+    jobs: int
+    first_at: datetime
+    last_at: datetime
+    newest_id: str
+    kinds: tuple[list[str], int]
+    """Some of them, and how many there are; so for queues and tenants."""
+    queues: tuple[list[str], int]
+    tenants: tuple[list[str], int]
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """
+    How large a job's payload and result are.
+    """
+
+    content_type: str | None
+    payload_bytes: int | None
+    result_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """
+    One job with all that is around it.
+    """
+
+    job: Job
+    sizes: Sizes | None
+    """None: the role may not look at payloads."""
+    attempts: list[Attempt]
+    """The newest ones, newest first."""
+    ancestors: list[tuple[str, str, str]]
+    """Id, kind and status, from the top down to the parent."""
+    children: list[Job]
+    next_child: str | None
+    explanation: str
+
+
+class Reader(PostgresStore):
+    """
+    A store that also reads what the page shows; its sessions can't write.
+
+    The server itself refuses writes, except through a pooler, which can't be told.
+    """
+
+    def __init__(self, dsn: str, *, schema: str, through_pooler: bool = False) -> None:
+        url = engine_url(dsn)
+        if "application_name" not in url.query:
+            url = url.update_query_dict({"application_name": "jobstore web"})
+        if not through_pooler:
+            given = url.query.get("options", "")
+            options = f"{given} -c default_transaction_read_only=on".strip()
+            url = url.update_query_dict({"options": options})
+        super().__init__(
+            url,
+            schema=schema,
+            limits=LIMITS,
+            pool_size=4,
+            through_pooler=through_pooler,
+            wake_ups=False,
+        )
+
+    def overview(self) -> Overview:
+        return self._read(_overview)
+
+    def search(
+        self, word: str, filters: Mapping[str, str], *, after: str | None
+    ) -> Found:
+        """
+        Find one page of jobs.
+
+        Args:
+            word: A key of `queries.ORDERS`.
+            filters: Values for some of `FILTERS`.
+            after: Id of the last job before.
+
+        Raises:
+            InvalidInput: A value that no job can have.
+            JobNotFound: *after* is no id.
+        """
+        if word not in sql.ORDERS:
+            raise InvalidInput("status", word, "is no status")
+        for name, value in filters.items():
+            if name == "job_class" and value not in list(JobClass):
+                known = ", ".join(JobClass)
+                raise InvalidInput(name, value, f"must be one of {known}")
+            if name != "job_class":
+                check_text(name, value)
+        place = None if after is None else known_id(after)
+        return self._read(
+            partial(_search, word=word, filters=dict(filters), after=place)
+        )
+
+    def failures(self, window: timedelta) -> tuple[list[Failures], bool]:
+        """
+        Group the failures of *window*; also say whether there are older ones in it.
+        """
+        return self._read(partial(_failures, window=window))
+
+    def see(self, job_id: str, *, after_child: str | None = None) -> Seen:
+        """
+        Read one job and what is around it.
+
+        Raises:
+            JobNotFound: There is no such job; or *after_child* is no id.
+        """
+        job_id = known_id(job_id)
+        job = self._read(partial(_job, job_id=job_id))
+        children = self.list_children(
+            job_id, after=after_child, limit=PAGE + 1, with_result=False
+        )
+        sizes: Sizes | None
+        try:
+            sizes = self._read(partial(_sizes, job_id=job_id))
+        except StoreFault as fault:
+            if fault.sqlstate != _NOT_ALLOWED:
+                raise
+            sizes = None
+        attempts, ancestors, explanation = self._read(partial(_around, job=job))
+        return Seen(
+            job=job,
+            sizes=sizes,
+            attempts=attempts,
+            ancestors=ancestors,
+            children=children[:PAGE],
+            next_child=children[PAGE - 1].id if len(children) > PAGE else None,
+            explanation=explanation,
+        )
+
+    def _read(self, run: Callable[[Session], T]) -> T:
+        return self._run(Call(run, writes=False))
+
+
+def of_class(rank: int) -> JobClass:
+    return _BY_RANK[rank]
+
+
+def _overview(session: Session) -> Overview:
+    lines: dict[tuple[str, int], Line] = {}
+    bounded: set[str] = set()
+
+    def line(queue: str, rank: int) -> Line:
+        fresh = Line(queue=queue, job_class=of_class(rank))
+        return lines.setdefault((queue, rank), fresh)
+
+    ready = session.rows(sql.READY, lines=sql.MOST_LINES + 1, most=sql.MOST_READY + 1)
+    if len(ready) > sql.MOST_LINES:
+        bounded.add("lines")
+    for queue, rank, jobs, since in ready[: sql.MOST_LINES]:
+        one = line(queue, rank)
+        one.ready, one.ready_since = jobs, _utc(since)
+    totals = dict.fromkeys(("processing", "scheduled", "waiting", "exhausted"), 0)
+    for queue, rank, state, jobs, since, expired in session.rows(
+        sql.OPEN, most=sql.MOST_OPEN
+    ):
+        one = line(queue, rank)
+        totals[state] += jobs
+        if state == "processing":
+            one.running, one.running_since, one.expired = jobs, _utc(since), expired
+        elif state == "scheduled":
+            one.scheduled, one.next_due_at = jobs, _utc(since)
+        else:
+            setattr(one, state, jobs)
+    bounded |= {state for state, total in totals.items() if total >= sql.MOST_OPEN}
+    minutes, is_sampled, at = _flow(session)
+    return Overview(
+        at=at,
+        lines=[lines[key] for key in sorted(lines)],
+        minutes=minutes,
+        is_sampled=is_sampled,
+        bounded=frozenset(bounded),
+    )
+
+
+def _flow(session: Session) -> tuple[list[Minute], bool, datetime]:
+    at = session.rows("SELECT statement_timestamp()")[0][0].astimezone(UTC)
+    first = at.replace(second=0, microsecond=0) - timedelta(minutes=60)
+    minutes = {
+        start: Minute(start)
+        for start in (first + timedelta(minutes=number) for number in range(61))
+    }
+    seen = {"created": 0, "ended": 0}
+    rows = session.rows(sql.FLOW, most=sql.MOST_FLOW)
+    for start, status, jobs in rows:
+        seen["created" if status == "created" else "ended"] += jobs
+        _count(minutes, start, status, jobs)
+    if max(seen.values()) < sql.MOST_FLOW:
+        return list(minutes.values()), False, at
+    for minute in minutes.values():
+        minute.counts.clear()
+    now = at - at.replace(second=0, microsecond=0)
+    for start, status, jobs, looked, reach in session.rows(
+        sql.FLOW_SAMPLED, most=sql.MOST_SAMPLED
+    ):
+        is_last = start.astimezone(UTC) == max(minutes)
+        length = now if is_last else timedelta(minutes=1)
+        share = 1.0
+        if looked >= sql.MOST_SAMPLED:
+            share = max(1.0, length / max(reach, timedelta(milliseconds=100)))
+        _count(minutes, start, status, round(jobs * share))
+    return list(minutes.values()), True, at
+
+
+def _count(
+    minutes: dict[datetime, Minute], start: datetime, status: str, jobs: int
+) -> None:
+    # A job's id has its creator's clock; what lies outside the hour is left out.
+    minute = minutes.get(start.astimezone(UTC))
+    if minute is not None:
+        minute.counts[status] = minute.counts.get(status, 0) + jobs
+
+
+def _search(
+    session: Session, word: str, filters: dict[str, str], after: str | None
+) -> Found:
+    place: dict[str, Any] = {}
+    if after is not None:
+        row = session.row(sql.PLACE, job_id=after)
+        names = ("id", "queue", "class_rank", "created_at", "available_at")
+        values = dict(zip((*names, "finished_at"), row or (), strict=False))
+        place = {
+            f"from_{column}": values.get(column) for column in sql.ORDERS[word].columns
+        }
+        if None in place.values():
+            if word or row is not None:
+                # It moved on since the page before: there is no place to go on from.
+                raise JobNotFound(after)
+            place = {"from_id": after}
+    rows = session.rows(
+        sql.search(word, filters, continues=bool(place)),
+        look=LOOK,
+        limit=PAGE + 1,
+        **filters,
+        **place,
+    )
+    jobs = [to_job(row) for row in rows[:PAGE]]
+    if len(rows) > PAGE:
+        return Found(jobs=jobs, after=jobs[-1].id, looked_back_to=None)
+    end = session.row(
+        sql.end_of_look(word, filters, continues=bool(place)),
+        look=LOOK,
+        **{name: filters[name] for name in filters if name == "queue"},
+        **place,
+    )
+    if end is None:
+        return Found(jobs=jobs, after=None, looked_back_to=None)
+    return Found(jobs=jobs, after=end[0], looked_back_to=_utc(end[1]))
+
+
+def _failures(session: Session, window: timedelta) -> tuple[list[Failures], bool]:
+    rows = session.rows(sql.FAILURES, window=window, most=sql.MOST_FAILURES)
+    groups = [
+        Failures(
+            error_code=row[0],
+            jobs=row[1],
+            first_at=row[2].astimezone(UTC),
+            last_at=row[3].astimezone(UTC),
+            newest_id=row[4],
+            kinds=(row[5], row[6]),
+            queues=(row[7], row[8]),
+            tenants=(row[9], row[10]),
+            message=row[11] or "",
+        )
+        for row in rows
+    ]
+    return groups, sum(group.jobs for group in groups) >= sql.MOST_FAILURES
+
+
+def _job(session: Session, job_id: str) -> Job:
+    row = session.row(sql.JOB, job_id=job_id)
+    if row is None:
+        raise JobNotFound(job_id)
+    return to_job(row)
+
+
+def _sizes(session: Session, job_id: str) -> Sizes:
+    row = session.row(sql.SIZES, job_id=job_id)
+    if row is None:
+        raise JobNotFound(job_id)
+    return Sizes(content_type=row[0], payload_bytes=row[1], result_bytes=row[2])
+
+
+def _around(
+    session: Session, job: Job
+) -> tuple[list[Attempt], list[tuple[str, str, str]], str]:
+    rows = session.rows(sql.ATTEMPTS, job_id=job.id, most=sql.MOST_ATTEMPTS)
+    ancestors: list[tuple[str, str, str]] = []
+    if job.parent_id is not None:
+        above = session.rows(sql.ANCESTORS, parent_id=job.parent_id)
+        ancestors = [(row[0], row[1], row[2]) for row in above]
+    explanation = session.rows(sql.EXPLAIN, job_id=job.id)[0][0]
+    return [to_attempt(row) for row in rows], ancestors, explanation
+
+
+def _utc(instant: datetime | None) -> datetime | None:
+    return None if instant is None else instant.astimezone(UTC)
