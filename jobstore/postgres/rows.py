@@ -91,12 +91,12 @@ def to_job(row: Sequence[Any]) -> Job:
     )
 
 
-def to_new_job(new: NewJob, row: Sequence[Any]) -> Job:
+def to_new_job(
+    new: NewJob, job_id: str, status: JobStatus, created_at: datetime
+) -> Job:
     """
     Make the job that *new* became of what only the database knew.
     """
-    job_id, status, created_at, available_at = row
-    created_at = created_at.astimezone(UTC)
     return Job(
         id=job_id,
         tenant=new.tenant,
@@ -104,7 +104,7 @@ def to_new_job(new: NewJob, row: Sequence[Any]) -> Job:
         queue=new.queue,
         kind=new.kind,
         job_class=new.job_class,
-        status=_STATUS[status],
+        status=status,
         attempts=0,
         max_attempts=new.max_attempts,
         fence=0,
@@ -119,7 +119,7 @@ def to_new_job(new: NewJob, row: Sequence[Any]) -> Job:
         error_message=None,
         created_at=created_at,
         updated_at=created_at,
-        available_at=available_at.astimezone(UTC),
+        available_at=new.available_at or created_at,
         started_at=None,
         heartbeat_at=None,
         finished_at=None,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobstore.lifecycle import JobClass
+from jobstore.lifecycle import JobClass, JobStatus
 from jobstore.model import Job, NewJob
 from jobstore.postgres import floor as floors
 from jobstore.postgres.floor import NO_FLOOR, ClaimFloor
@@ -36,8 +36,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def claimed(seconds_ago: float, job_class: JobClass = JobClass.BATCH) -> Job:
     created = NOW - timedelta(seconds=seconds_ago)
-    row = ("01K0000000000000000000000A", "queued", created, created)
-    job = to_new_job(NewJob(kind="a", job_class=job_class), row)
+    new = NewJob(kind="a", job_class=job_class)
+    job = to_new_job(new, "01K0000000000000000000000A", JobStatus.QUEUED, created)
     return replace(job, heartbeat_at=NOW)
 
 

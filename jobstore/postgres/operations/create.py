@@ -4,7 +4,8 @@ Submitting: create and create_many.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from jobstore.errors import (
     IdempotencyConflict,
@@ -24,6 +25,17 @@ __all__ = ["arrays_of", "create", "create_many", "find", "insert", "row_of"]
 # A key can vanish between the insert that met it and the look-up, if its job is
 # pruned at that moment. Once is rare; three times is something else.
 _TRIES = 3
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+class _Inserted(NamedTuple):
+    """
+    What an insert stored, by id; all of it at one instant.
+    """
+
+    statuses: dict[str, JobStatus]
+    created_at: datetime
 
 
 def create(
@@ -127,10 +139,11 @@ def insert(
     for _ in range(_TRIES):
         inserted = _insert_once(session, new, job_ids, missing)
         for place in missing:
-            if row := inserted.get(job_ids[place]):
-                job = to_new_job(new[place], row)
-                if job.status is JobStatus.QUEUED:
-                    session.queues_to_wake.add(job.queue)
+            if status := inserted.statuses.get(job_ids[place]):
+                asked = new[place]
+                if status is JobStatus.QUEUED:
+                    session.queues_to_wake.add(asked.queue)
+                job = to_new_job(asked, job_ids[place], status, inserted.created_at)
                 results[place] = Created(job, created=True)
         missing = [place for place in missing if results[place] is None]
         if missing:
@@ -149,15 +162,20 @@ def insert(
 
 def _insert_once(
     session: Session, new: Sequence[NewJob], job_ids: Sequence[str], places: list[int]
-) -> dict[str, Sequence[object]]:
+) -> _Inserted:
     if len(places) == 1:
         one, job_id = new[places[0]], job_ids[places[0]]
         row = session.row(sql.CREATE_JOB, **row_of(one, job_id))
-        return {} if row is None else {job_id: row}
+        if row is None:
+            return _Inserted({}, _NEVER)
+        status = JobStatus.SCHEDULED if row[0] == "scheduled" else JobStatus.QUEUED
+        return _Inserted({job_id: status}, row[1].astimezone(UTC))
     chosen = [new[place] for place in places]
     arrays = arrays_of(chosen, [job_ids[place] for place in places])
-    rows = session.rows(sql.CREATE_JOBS, **arrays)
-    return {row[0]: row for row in rows}
+    ((inserted, scheduled, created_at),) = session.rows(sql.CREATE_JOBS, **arrays)
+    statuses = dict.fromkeys(inserted or (), JobStatus.QUEUED)
+    statuses.update(dict.fromkeys(scheduled or (), JobStatus.SCHEDULED))
+    return _Inserted(statuses, created_at.astimezone(UTC))
 
 
 def row_of(new: NewJob, job_id: str) -> dict[str, Any]:

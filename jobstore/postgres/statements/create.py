@@ -40,17 +40,19 @@ WITH keyed AS (
         coalesce(%(available_at)s::timestamptz, statement_timestamp()),
         %(parent_id)s, %(pages)b::int[], %(traceparent)s
     WHERE %(idem_key)s::text IS NULL OR EXISTS (SELECT FROM keyed)
-    RETURNING id, status, created_at, available_at
+    RETURNING id, status, created_at
 ), stored AS (
     INSERT INTO {{s}}.payload (job_id, content_type, data)
     SELECT created.id, %(content_type)s, %(payload)s
     FROM created
 )
-SELECT id, status, created_at, available_at FROM created
+SELECT status, created_at FROM created
 """
 
-# The same for many. Keys are inserted in one order, so that two creators of the same
-# keys wait for each other instead of deadlocking.
+# The same for many: the ids of what was created, of that what is due later, and the
+# created_at of all, in one row: a thousand would take as long to read as to insert.
+# Keys are inserted in one order, so that two creators of the same keys wait for each
+# other instead of deadlocking.
 CREATE_JOBS = f"""
 WITH asked AS MATERIALIZED (
     SELECT *
@@ -82,13 +84,17 @@ WITH asked AS MATERIALIZED (
         parent_id, pages::int[], traceparent
     FROM asked
     WHERE idem_key IS NULL OR id IN (SELECT job_id FROM keyed)
-    RETURNING id, status, created_at, available_at
+    RETURNING id, status
 ), stored AS (
     INSERT INTO {{s}}.payload (job_id, content_type, data)
     SELECT asked.id, asked.content_type, asked.data
     FROM asked JOIN created USING (id)
 )
-SELECT id, status, created_at, available_at FROM created
+SELECT
+    array_agg(id),
+    array_agg(id) FILTER (WHERE status = 'scheduled'),
+    statement_timestamp()
+FROM created
 """
 
 # What holds these keys. Index: idempotency_key_pkey, then job_pkey.
