@@ -10,7 +10,7 @@ CODE := $(wildcard jobstore migrations tests demo benchmarks)
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint types architecture migration-lint check bench bench-full \
+.PHONY: help demo test quick lint types architecture migration-lint expected-schema check bench bench-full \
 	format lock clean
 
 help: ## Show this list
@@ -44,6 +44,9 @@ migration-lint: $(READY) ## Check that the migrations are safe to run on a busy 
 	@mkdir -p build
 	@$(BIN)/alembic upgrade head --sql > build/migrations.sql
 	@$(BIN)/squawk build/migrations.sql
+
+expected-schema: $(READY) ## Renew what `jobstore migrate check` expects, after a new revision
+	@$(BIN)/python -m tests.migrations.write_expected
 
 check: lint types architecture migration-lint test ## Do all that CI does
 

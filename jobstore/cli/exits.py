@@ -33,6 +33,16 @@ class Exit(IntEnum):
     """Nothing was done; try again."""
     UNKNOWN = 9
     """Done or not done; it is safe to try again."""
+    SCHEMA_MISSING = 11
+    """From `migrate check` and `wait`: there are no jobstore tables."""
+    SCHEMA_OUTDATED = 12
+    """From `migrate check` and `wait`: the schema is older than this code knows."""
+    SCHEMA_TOO_NEW = 13
+    """From `migrate check` and `wait`: the schema is too new for this code."""
+    SCHEMA_DRIFT = 14
+    """From `migrate check`: the schema was changed by hand."""
+    INVALID_INDEX = 15
+    """From `migrate check`: an index is invalid, since its build was killed."""
     INTERRUPTED = 130
     """Ctrl-C."""
     BROKEN_PIPE = 141

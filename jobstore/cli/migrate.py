@@ -8,9 +8,29 @@ import click
 
 from jobstore import migrate as migrations
 from jobstore.cli import output
+from jobstore.cli.exits import Exit
 from jobstore.cli.options import Target, as_json, target
+from jobstore.migrate import State
 
 __all__ = ["migrate"]
+
+_EXITS = {
+    State.OK: Exit.OK,
+    State.MISSING: Exit.SCHEMA_MISSING,
+    State.OUTDATED: Exit.SCHEMA_OUTDATED,
+    State.TOO_NEW: Exit.SCHEMA_TOO_NEW,
+    State.DRIFT: Exit.SCHEMA_DRIFT,
+    State.INVALID_INDEX: Exit.INVALID_INDEX,
+}
+_SAID = {
+    State.OK: "as it should be",
+    State.MISSING: "run jobstore migrate up",
+    State.OUTDATED: "outdated, run jobstore migrate up",
+    State.TOO_NEW: "newer than this code knows, upgrade this installation",
+    State.DRIFT: "changed by hand, restore what differs",
+    State.INVALID_INDEX: "an index is invalid, run jobstore migrate up, or REINDEX "
+    "INDEX CONCURRENTLY",
+}
 
 
 @click.group()
@@ -80,12 +100,21 @@ def history(where: Target, *, json: bool) -> None:
 @migrate.command()
 @target
 @as_json
-def check(where: Target, *, json: bool) -> None:
+@click.pass_context
+def check(context: click.Context, where: Target, *, json: bool) -> None:
     """
-    Succeed if the schema is what this code needs; else exit with 7.
+    Compare the schema with what this code expects, and name each difference.
+
+    Exits with 0 when all is as expected, 11 when there are no tables, 12 when the
+    schema is outdated, 13 when it is too new, 14 when it was changed by hand, 15 when
+    an index is invalid. It changes and locks nothing.
     """
-    found = migrations.require_current(where.dsn, schema=where.schema)
+    found = migrations.check(where.dsn, schema=where.schema)
     if json:
-        output.print_json({"revision": found, "head": migrations.head()})
+        output.print_json(asdict(found))
     else:
-        output.print_line(f"{where.schema} is at {found}")
+        at = found.revision or "nothing"
+        output.print_line(f"{where.schema} is at {at}: {_SAID[found.state]}")
+        for difference in found.differences:
+            output.print_line(str(difference))
+    context.exit(_EXITS[found.state])

@@ -23,7 +23,7 @@ CHECKS = (
     Check("clock", "clocks", server.clock, needs_schema=False),
     Check("pooler", "pooler", server.pooler, needs_schema=False),
     Check("revision", "schema revision", structure.revision, needs_schema=False),
-    Check("tables", "tables and columns", structure.tables),
+    Check("tables", "tables, views and functions", structure.tables),
     Check("indexes", "indexes", structure.indexes),
     Check("dead_rows", "dead rows and autovacuum", vacuum.dead_rows),
     Check("bloat", "index size", vacuum.bloat),

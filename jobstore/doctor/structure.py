@@ -1,5 +1,5 @@
 """
-The schema: its revision, and the indexes and columns that the code rests on.
+The schema: its revision, and all that differs from what the migrations make.
 """
 
 from collections.abc import Iterator
@@ -7,9 +7,16 @@ from collections.abc import Iterator
 from jobstore import migrate
 from jobstore.doctor.look import Look
 from jobstore.doctor.report import Finding, Severity
-from jobstore.postgres.tables import metadata
+from jobstore.migrate.catalog import broken_indexes
+from jobstore.migrate.catalog import expected as expected_parts
+from jobstore.migrate.checking import Difference, Problem, differences
 
 __all__ = ["indexes", "revision", "tables"]
+
+_RESTORE = (
+    "Somebody changed the schema by hand. Compare with jobstore migrate check, and "
+    "restore what differs."
+)
 
 
 def revision(look: Look) -> Iterator[Finding]:
@@ -52,88 +59,98 @@ def _is_ours(found: str) -> bool:
 
 def tables(look: Look) -> Iterator[Finding]:
     """
-    Compare names of columns and constraints; for all else there is migrate check.
+    Compare all but indexes with what the migrations make; see migrate.check.
     """
-    there = look.rows(
-        """
-        SELECT relname::text, attname::text
-        FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
-        JOIN pg_namespace ON pg_namespace.oid = relnamespace
-        WHERE nspname = %(schema)s AND relkind IN ('r', 'p')
-            AND attnum > 0 AND NOT attisdropped
-        UNION ALL
-        SELECT relname::text, conname::text
-        FROM pg_class JOIN pg_constraint ON conrelid = pg_class.oid
-        JOIN pg_namespace ON pg_namespace.oid = relnamespace
-        WHERE nspname = %(schema)s AND convalidated
-        """,
-        schema=look.schema.name,
-    )
-    known = {(table, part) for table, part in there}
-    for table in metadata(look.schema.name).tables.values():
-        parts = [str(column.name) for column in table.columns]
-        parts += sorted(str(constraint.name) for constraint in table.constraints)
-        missing = [part for part in parts if (table.name, part) not in known]
-        if missing:
-            yield Finding(
-                check="tables",
-                severity=Severity.CRITICAL,
-                subject=table.name,
-                message=f"table {table.name} lacks {', '.join(missing)}",
-                advice="Somebody changed the schema by hand. Compare with jobstore "
-                "migrate check, and restore what is missing.",
-                figures={"missing": len(missing)},
-            )
+    found = [one for one in _differences(look) if one.kind != "index"]
+    lacks: dict[str, list[str]] = {}
+    for one in found:
+        if one.problem is Problem.MISSING and one.kind in {"column", "constraint"}:
+            name = one.name.removeprefix(f"{one.relation}.")
+            lacks.setdefault(one.relation, []).append(name)
+    for table, missing in lacks.items():
+        yield Finding(
+            check="tables",
+            severity=Severity.CRITICAL,
+            subject=table,
+            message=f"table {table} lacks {', '.join(missing)}",
+            advice=_RESTORE,
+            figures={"missing": len(missing)},
+        )
+    for one in found:
+        if one.problem is Problem.MISSING and one.kind in {"column", "constraint"}:
+            continue
+        yield Finding(
+            check="tables",
+            severity=_grade(one),
+            subject=one.name,
+            message=f"{one.kind} {one.name} is {one.problem}",
+            advice=_RESTORE,
+            figures={"problem": str(one.problem), "kind": one.kind},
+        )
+
+
+def _grade(one: Difference) -> Severity:
+    if one.kind in {"comment", "storage parameters"}:
+        return Severity.NOTE
+    if one.problem is Problem.MISSING and one.kind in {"table", "function", "view"}:
+        return Severity.CRITICAL
+    return Severity.WARNING
+
+
+def _differences(look: Look) -> list[Difference]:
+    # What an older or a newer revision should look like, this code does not know.
+    if migrate.current(look.engine, schema=look.schema.name) != migrate.head():
+        return []
+    return differences(look.connection, look.schema)
 
 
 def indexes(look: Look) -> Iterator[Finding]:
-    rows = look.rows(
-        """
-        SELECT index.relname::text, owner.relname::text, indisvalid AND indisready,
-            coalesce(progress.pid, 0)
-        FROM pg_index
-        JOIN pg_class AS index ON index.oid = indexrelid
-        JOIN pg_class AS owner ON owner.oid = indrelid
-        LEFT JOIN pg_stat_progress_create_index AS progress
-            ON progress.index_relid = indexrelid
-        WHERE owner.relnamespace = (
-            SELECT oid FROM pg_namespace WHERE nspname = %(schema)s
-        )
-        ORDER BY 1
-        """,
-        schema=look.schema.name,
-    )
-    there = {name for name, *_ in rows}
-    expected = _expected_indexes(look.schema.name)
-    for name, table, is_valid, pid in rows:
-        if is_valid or pid:
-            continue
-        is_ours = name in expected
+    expected = _expected_indexes()
+    broken = broken_indexes(look.connection, look.schema)
+    for index in broken:
+        is_ours = index.name in expected
         yield Finding(
             check="indexes",
             severity=Severity.CRITICAL if is_ours else Severity.WARNING,
-            subject=name,
-            message=f"index {name} of {table} is invalid: an index build broke off",
-            advice=_mend(look, name, is_ours=is_ours),
-            figures={"table": table},
+            subject=index.name,
+            message=f"index {index.name} of {index.table} is invalid: an index build "
+            "broke off",
+            advice=_mend(look, index.name, is_ours=is_ours),
+            figures={"table": index.table},
         )
-    for name in sorted(expected - there):
-        yield Finding(
-            check="indexes",
-            severity=Severity.CRITICAL,
-            subject=name,
-            message=f"index {name} is missing",
-            advice="Somebody dropped it. Its definition is in migrations/versions "
-            "(jobstore migrate sql prints it); create it CONCURRENTLY.",
-        )
+    for one in _differences(look):
+        if one.kind == "index" and one.name not in {index.name for index in broken}:
+            yield _finding_of_index(one)
 
 
-def _expected_indexes(schema: str) -> set[str]:
-    names = set()
-    for table in metadata(schema).tables.values():
-        names |= {str(index.name) for index in table.indexes}
-        names.add(str(table.primary_key.name))
-    return names
+def _finding_of_index(one: Difference) -> Finding:
+    facts = {
+        Problem.MISSING: (
+            Severity.CRITICAL,
+            f"Somebody dropped it. Create it CONCURRENTLY: {one.expected}",
+        ),
+        Problem.CHANGED: (
+            Severity.CRITICAL,
+            f"Somebody made it anew. It should be: {one.expected}",
+        ),
+        Problem.UNEXPECTED: (
+            Severity.NOTE,
+            "Somebody added it. Each write pays for it: is it needed?",
+        ),
+    }
+    severity, advice = facts[one.problem]
+    return Finding(
+        check="indexes",
+        severity=severity,
+        subject=one.name,
+        message=f"index {one.name} is {one.problem}",
+        advice=advice,
+    )
+
+
+def _expected_indexes() -> set[str]:
+    _, parts = expected_parts()
+    return {part.name for part in parts if part.kind == "index"}
 
 
 def _mend(look: Look, name: str, *, is_ours: bool) -> str:

@@ -8,13 +8,19 @@ migration that itself queues behind an idle reader.
 """
 
 from jobstore.migrate.chain import head
+from jobstore.migrate.checking import Check, Difference, Problem, State, check
 from jobstore.migrate.compare import comparison
 from jobstore.migrate.connection import migrating
 from jobstore.migrate.move import downgrade, upgrade
 from jobstore.migrate.state import Revision, current, history, require_current
 
 __all__ = [
+    "Check",
+    "Difference",
+    "Problem",
     "Revision",
+    "State",
+    "check",
     "comparison",
     "current",
     "downgrade",

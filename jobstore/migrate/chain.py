@@ -11,7 +11,7 @@ from alembic.script import Script, ScriptDirectory
 
 from jobstore.errors import SchemaError
 
-__all__ = ["config_of", "head", "scripts"]
+__all__ = ["config_of", "head", "script_location", "scripts"]
 
 
 def head() -> str:
@@ -34,15 +34,13 @@ def config_of(schema: str, x_arguments: list[str] | None = None) -> Config:
     Make Alembic's configuration for *schema*, without any file.
     """
     config = Config()
-    config.set_main_option(
-        "script_location", str(_script_location()).replace("%", "%%")
-    )
+    config.set_main_option("script_location", str(script_location()).replace("%", "%%"))
     config.attributes["schema"] = schema
     config.cmd_opts = Namespace(x=x_arguments or [])
     return config
 
 
-def _script_location() -> Path:
+def script_location() -> Path:
     """
     Find the chain: in the wheel inside the package, in a checkout beside it.
     """

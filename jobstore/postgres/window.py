@@ -17,6 +17,7 @@ from jobstore.postgres.session import Executor, Session
 __all__ = [
     "HEAD",
     "NEEDED",
+    "STATED",
     "VERSION_TABLE",
     "check",
     "judge",
@@ -35,7 +36,7 @@ NEEDED = "0001"
 """The oldest revision that the stores work on; a test runs them there."""
 
 # By the catalog's names alone: no right on the schema is needed, none can be lacking.
-_STATED = """
+STATED = """
 SELECT obj_description(pg_class.oid, 'pg_class')
 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
 WHERE nspname = %(schema)s AND relname = 'jobstore_version'
@@ -110,7 +111,7 @@ def check(executor: Executor, schema: Schema) -> None:
     One look into the catalog, which no missing right or table lets fail: that is said
     by the statement that needs it.
     """
-    said = _said(executor.rows(_STATED, {"schema": schema.name}))
+    said = _said(executor.rows(STATED, {"schema": schema.name}))
     if said is not None:
         refuse_too_new(*said, schema.name)
 
@@ -120,7 +121,7 @@ def require(session: Session) -> str:
     Return the revision of the schema if this code works on it, else raise.
     """
     schema = session.rules.schema
-    comments = session.rows(_STATED, schema=schema.name)
+    comments = session.rows(STATED, schema=schema.name)
     revision, compatible_from = _said(comments) or (None, None)
     if comments and revision is None:
         # Its comment was lost, as in a dump without any.

@@ -6,6 +6,7 @@ import json
 import signal
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from jobstore import JobStatus, NewJob, PostgresStore, migrate
@@ -34,7 +35,6 @@ UNKNOWN = "01HZZZZZZZZZZZZZZZZZZZZZZZ"
                 reason="needs a file that opens and cannot be read",
             ),
         ),
-        (["migrate", "check", "--json", "--schema", "nowhere"], 7, "SCHEMA_MISSING"),
         (["doctor", "--json", "--silence", "soon"], 2, "USAGE"),
     ],
 )
@@ -78,24 +78,47 @@ def test_a_schema_of_a_newer_release_is_left_alone(
         connection.execute(
             f"UPDATE {fresh_schema}.jobstore_version SET version_num = '9999'"
         )
-    for command in (["check"], ["up"], ["down", "0001"]):
+    checked = cli("migrate", "check")
+    assert checked.code == 13
+    assert "newer than this code knows" in checked.out
+    for command in (["up"], ["down", "0001"]):
         ran = cli("migrate", *command)
         assert (ran.code, ran.raw) == (7, b"")
         assert "newer than this code knows" in ran.err
     assert cli.ok("migrate", "current").out == "9999\n"
 
 
-def test_check_tells_what_is_behind(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, empty_schema: str
+def test_check_tells_what_is_off(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, dsn: str, empty_schema: str
 ) -> None:
     monkeypatch.setenv("JOBSTORE_SCHEMA", empty_schema)
     cli.ok("migrate", "up", "--to", "0001")
     behind = cli("migrate", "check", "--json")
-    assert behind.code == 7
-    assert json.loads(behind.err)["error"]["code"] == "SCHEMA_OUTDATED"
+    assert (behind.code, behind.json["state"]) == (12, "outdated")
     cli.ok("migrate", "up")
     head = migrate.head()
-    assert cli.ok("migrate", "check", "--json").json == {"revision": head, "head": head}
+    assert cli.ok("migrate", "check", "--json").json == {
+        "schema": empty_schema,
+        "state": "ok",
+        "revision": head,
+        "head": head,
+        "differences": [],
+    }
+    with connect(dsn) as connection:
+        connection.execute(f"DROP INDEX {empty_schema}.job_ready_idx".encode())
+    drift = cli("migrate", "check", "--json")
+    assert (drift.code, drift.json["state"]) == (14, "drift")
+    (difference,) = drift.json["differences"]
+    assert difference["name"] == "job_ready_idx"
+    assert difference["problem"] == "missing"
+    assert "index job_ready_idx is missing" in cli("migrate", "check").out
+    with connect(dsn) as connection:
+        connection.execute(f"SET search_path = {empty_schema}".encode())
+        connection.execute("INSERT INTO job (kind) VALUES ('k'), ('k')")
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            connection.execute("CREATE UNIQUE INDEX CONCURRENTLY x ON job (kind)")
+    invalid = cli("migrate", "check", "--json")
+    assert (invalid.code, invalid.json["state"]) == (15, "invalid_index")
 
 
 def test_watching_goes_on_while_the_database_is_away(
