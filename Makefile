@@ -42,7 +42,7 @@ architecture: $(READY) ## Check who imports whom
 
 migration-lint: $(READY) ## Check that the migrations are safe to run on a busy database
 	@mkdir -p build
-	@$(BIN)/alembic upgrade head --sql > build/migrations.sql
+	@$(BIN)/jobstore migrate sql > build/migrations.sql
 	@$(BIN)/squawk build/migrations.sql
 
 expected-schema: $(READY) ## Renew what `jobstore migrate check` expects, after a new revision

@@ -11,7 +11,7 @@ import os
 
 from alembic import context
 
-from jobstore.migrate import comparison, migrating
+from jobstore.migrate import comparison, migrating, rendering
 
 config = context.config
 attributes = config.attributes
@@ -26,9 +26,17 @@ schema = attributes["schema"]
 options = {**comparison(schema), "transaction_per_migration": True}
 
 if context.is_offline_mode():
-    context.configure(dialect_name="postgresql", literal_binds=True, **options)
-    with context.begin_transaction():
-        context.run_migrations()
+    with rendering(config.output_buffer or config.stdout, schema) as script:
+        context.configure(
+            dialect_name="postgresql",
+            literal_binds=True,
+            # Not the driver's, in which a percent sign would have to be doubled.
+            dialect_opts={"paramstyle": "named"},
+            output_buffer=script,
+            **options,
+        )
+        with context.begin_transaction():
+            context.run_migrations()
 elif "connection" in attributes:
     context.configure(connection=attributes["connection"], **options)
     with context.begin_transaction():

@@ -2,6 +2,7 @@
 Migrating from the shell.
 """
 
+import sys
 from dataclasses import asdict
 
 import click
@@ -9,7 +10,7 @@ import click
 from jobstore import migrate as migrations
 from jobstore.cli import output
 from jobstore.cli.exits import Exit
-from jobstore.cli.options import Target, as_json, target
+from jobstore.cli.options import Target, as_json, schema, target
 from jobstore.migrate import State
 
 __all__ = ["migrate"]
@@ -118,3 +119,19 @@ def check(context: click.Context, where: Target, *, json: bool) -> None:
         for difference in found.differences:
             output.print_line(str(difference))
     context.exit(_EXITS[found.state])
+
+
+@migrate.command()
+@schema
+@click.option("--from", "from_revision", default="base", show_default=True)
+@click.option("--to", "to_revision", default="head", show_default=True)
+def sql(*, schema: str, from_revision: str, to_revision: str) -> None:
+    """
+    Print a migration as a script for psql, for review; needs no database.
+
+    A comment above each statement says which lock it takes, and what that blocks.
+    """
+    script = migrations.sql(
+        schema=schema, from_revision=from_revision, to_revision=to_revision
+    )
+    sys.stdout.buffer.write(script.encode())

@@ -16,7 +16,7 @@ import click
 from jobstore.lifecycle import JobClass
 from jobstore.postgres import PostgresStore
 
-__all__ = ["Target", "as_json", "job_class", "target"]
+__all__ = ["Target", "as_json", "job_class", "schema", "target"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,19 +53,23 @@ class Target:
             store.close()
 
 
+schema = click.option(
+    "--schema",
+    envvar="JOBSTORE_SCHEMA",
+    default="jobstore",
+    show_default=True,
+    help="The schema with the tables. [JOBSTORE_SCHEMA]",
+)
+"""Give a command the option ``--schema``; `target` does so, too."""
+
+
 def target(command: F) -> F:
     """
     Give *command* a first argument, the `Target`.
     """
 
     @click.option("--dsn", envvar="JOBSTORE_DSN", help="The database. [JOBSTORE_DSN]")
-    @click.option(
-        "--schema",
-        envvar="JOBSTORE_SCHEMA",
-        default="jobstore",
-        show_default=True,
-        help="The schema with the tables. [JOBSTORE_SCHEMA]",
-    )
+    @schema
     @click.option(
         "--through-pooler/--no-through-pooler",
         envvar="JOBSTORE_THROUGH_POOLER",

@@ -12,6 +12,7 @@ from jobstore.migrate.checking import Check, Difference, Problem, State, check
 from jobstore.migrate.compare import comparison
 from jobstore.migrate.connection import migrating
 from jobstore.migrate.move import downgrade, upgrade
+from jobstore.migrate.script import rendering, sql
 from jobstore.migrate.state import Revision, current, history, require_current
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "head",
     "history",
     "migrating",
+    "rendering",
     "require_current",
+    "sql",
     "upgrade",
 ]

@@ -15,8 +15,9 @@ from jobstore.errors import StoreBusy, StoreUnavailable
 from jobstore.postgres.engine import engine_url, shown_url
 from jobstore.postgres.schema import Schema
 
-__all__ = ["LOCK_TIMEOUT_MS", "connected", "migrating"]
+__all__ = ["LOCK_NAME", "LOCK_TIMEOUT_MS", "connected", "migrating"]
 
+LOCK_NAME = "jobstore migrate"
 LOCK_TIMEOUT_MS = 1000
 _WAIT_FOR_OTHERS = timedelta(minutes=10)
 
@@ -74,7 +75,7 @@ def _take_lock(holder: Connection, schema: str) -> None:
     Take the migration lock, or raise `StoreBusy` naming who has it.
     """
     deadline = time.monotonic() + _WAIT_FOR_OTHERS.total_seconds()
-    key = {"name": f"jobstore migrate {schema}"}
+    key = {"name": f"{LOCK_NAME} {schema}"}
     while not holder.exec_driver_sql(
         "SELECT pg_try_advisory_lock(hashtextextended(%(name)s, 0))", key
     ).scalar():

@@ -65,3 +65,16 @@ def test_a_revision_that_does_not_exist(cli: Cli) -> None:
         assert (ran.code, ran.raw) == (4, b"")
         assert "nonsense" in ran.err
         assert "Traceback" not in ran.err
+
+
+def test_the_script_needs_no_database(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JOBSTORE_DSN")
+    monkeypatch.setenv("JOBSTORE_SCHEMA", "other")
+    script = cli.ok("migrate", "sql", "--from", "0001", "--to", "0002").out
+    assert script == migrate.sql(
+        schema="other", from_revision="0001", to_revision="0002"
+    )
+    assert cli.ok("migrate", "sql", "--from", "head").out == ""
+    assert cli("migrate", "sql", "--to", "nonsense").code == 4
