@@ -56,6 +56,17 @@ def test_the_wheel_holds_every_module(wheel: zipfile.ZipFile) -> None:
     assert modules <= set(wheel.namelist())
 
 
+def test_the_wheel_holds_what_the_page_is_made_of(wheel: zipfile.ZipFile) -> None:
+    folder = ROOT / "jobstore" / "web"
+    parts = {
+        path.relative_to(ROOT).as_posix()
+        for place in ("templates", "static")
+        for path in (folder / place).iterdir()
+    }
+    assert len(parts) > 8
+    assert parts <= set(wheel.namelist())
+
+
 def test_the_lock_pins_by_hash_and_names_no_place() -> None:
     text = (ROOT / "requirements-dev.lock").read_text()
     assert not re.search(r"https?:|file:|--(?:extra-)?index|--find-links|/tmp", text)

@@ -19,6 +19,7 @@ from jobstore.cli.read import list_, payload, result, show, stats
 from jobstore.cli.submit import submit
 from jobstore.cli.up import up
 from jobstore.cli.watch import watch
+from jobstore.cli.web import web
 from jobstore.cli.work import work
 from jobstore.errors import JobstoreError
 
@@ -76,6 +77,7 @@ for command in (
     submit,
     up,
     watch,
+    web,
     work,
 ):
     cli.add_command(command)

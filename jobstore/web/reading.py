@@ -173,6 +173,9 @@ class Reader(PostgresStore):
             wake_ups=False,
         )
 
+    def now(self) -> datetime:
+        return self._read(_now)
+
     def overview(self) -> Overview:
         return self._read(_overview)
 
@@ -248,6 +251,11 @@ def of_class(rank: int) -> JobClass:
     return _BY_RANK[rank]
 
 
+def _now(session: Session) -> datetime:
+    at: datetime = session.rows("SELECT statement_timestamp()")[0][0]
+    return at.astimezone(UTC)
+
+
 def _overview(session: Session) -> Overview:
     lines: dict[tuple[str, int], Line] = {}
     bounded: set[str] = set()
@@ -286,7 +294,7 @@ def _overview(session: Session) -> Overview:
 
 
 def _flow(session: Session) -> tuple[list[Minute], bool, datetime]:
-    at = session.rows("SELECT statement_timestamp()")[0][0].astimezone(UTC)
+    at = _now(session)
     first = at.replace(second=0, microsecond=0) - timedelta(minutes=60)
     minutes = {
         start: Minute(start)

@@ -69,13 +69,16 @@ class Cli:
 
     def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
         """
-        Start it as a program of its own, with pipes.
+        Start it as a program of its own, with pipes unless told otherwise.
         """
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        usual: dict[str, Any] = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "env": {**os.environ, "PYTHONPATH": str(ROOT)},
+        }
         return subprocess.Popen(
             [sys.executable, "-m", "jobstore", *arguments],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            **(pipes | options),
+            **(usual | options),
         )
 
 
