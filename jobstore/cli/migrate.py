@@ -4,6 +4,7 @@ Migrating from the shell.
 
 import sys
 from dataclasses import asdict
+from datetime import timedelta
 
 import click
 
@@ -11,6 +12,13 @@ from jobstore import migrate as migrations
 from jobstore.cli import output
 from jobstore.cli.exits import Exit
 from jobstore.cli.options import Target, as_json, schema, target
+from jobstore.cli.params import DURATION
+from jobstore.errors import (
+    SchemaError,
+    SchemaMissing,
+    SchemaOutdated,
+    SchemaTooNew,
+)
 from jobstore.migrate import State
 
 __all__ = ["migrate"]
@@ -22,6 +30,11 @@ _EXITS = {
     State.TOO_NEW: Exit.SCHEMA_TOO_NEW,
     State.DRIFT: Exit.SCHEMA_DRIFT,
     State.INVALID_INDEX: Exit.INVALID_INDEX,
+}
+_STATES: dict[type[SchemaError], State] = {
+    SchemaMissing: State.MISSING,
+    SchemaOutdated: State.OUTDATED,
+    SchemaTooNew: State.TOO_NEW,
 }
 _SAID = {
     State.OK: "as it should be",
@@ -135,3 +148,28 @@ def sql(*, schema: str, from_revision: str, to_revision: str) -> None:
         schema=schema, from_revision=from_revision, to_revision=to_revision
     )
     sys.stdout.buffer.write(script.encode())
+
+
+@migrate.command()
+@target
+@click.option("--timeout", type=DURATION, help="Give up after this long. [never]")
+@as_json
+@click.pass_context
+def wait(
+    context: click.Context, where: Target, *, timeout: timedelta | None, json: bool
+) -> None:
+    """
+    Wait until somebody else has migrated the schema, for this code or newer.
+
+    For what starts beside the step that migrates. Exits with 0, else as `check`: 11, 12
+    or 13; with 6 if the database could not be reached in time.
+    """
+    try:
+        found = migrations.wait(where.dsn, schema=where.schema, timeout=timeout)
+    except SchemaError as error:
+        output.tell_error(error.code, str(error), as_json=json)
+        context.exit(_EXITS[_STATES[type(error)]])
+    if json:
+        output.print_json({"revision": found, "head": migrations.head()})
+    else:
+        output.print_line(f"{where.schema} is at {found}")

@@ -14,6 +14,7 @@ from jobstore.migrate.connection import migrating
 from jobstore.migrate.move import downgrade, upgrade
 from jobstore.migrate.script import rendering, sql
 from jobstore.migrate.state import Revision, current, history, require_current
+from jobstore.migrate.waiting import wait
 
 __all__ = [
     "Check",
@@ -32,4 +33,5 @@ __all__ = [
     "require_current",
     "sql",
     "upgrade",
+    "wait",
 ]

@@ -8,13 +8,12 @@ from enum import StrEnum
 
 from sqlalchemy import Connection, Engine
 
-from jobstore.errors import SchemaTooNew
+from jobstore.errors import SchemaOutdated, SchemaTooNew
 from jobstore.migrate import catalog
 from jobstore.migrate.catalog import Part
-from jobstore.migrate.chain import head, scripts
+from jobstore.migrate.chain import head
 from jobstore.migrate.connection import connected
-from jobstore.migrate.state import current
-from jobstore.postgres import window
+from jobstore.migrate.state import current, require_current
 from jobstore.postgres.schema import Schema
 
 __all__ = ["Check", "Difference", "Problem", "State", "check", "differences"]
@@ -117,8 +116,7 @@ def check(target: str | Engine, *, schema: str = "jobstore") -> Check:
         found = list(_invalid(connection, named))
         if revision == head():
             found += differences(connection, named)
-        compatible_from = _compatible_from(connection, named)
-    state = _state(revision, compatible_from, found, schema)
+    state = _state(target, found, schema)
     return Check(schema, state, revision, head(), tuple(found))
 
 
@@ -167,24 +165,16 @@ def _invalid(connection: Connection, schema: Schema) -> Iterator[Difference]:
         yield _difference(Problem.INVALID, part, None, None)
 
 
-def _compatible_from(connection: Connection, schema: Schema) -> str | None:
-    with connection.begin():
-        row = connection.exec_driver_sql(window.STATED, {"schema": schema.name}).first()
-    said = window.stated(None if row is None else row[0])
-    return None if said is None else said[1]
-
-
-def _state(
-    revision: str, compatible_from: str | None, found: list[Difference], schema: str
-) -> State:
-    is_known = revision in {script.revision for script in scripts()}
-    if not is_known:
-        try:
-            window.refuse_too_new(revision, compatible_from, schema)
-        except SchemaTooNew:
-            return State.TOO_NEW
+def _state(target: str | Engine, found: list[Difference], schema: str) -> State:
+    is_outdated = False
+    try:
+        require_current(target, schema=schema)
+    except SchemaTooNew:
+        return State.TOO_NEW
+    except SchemaOutdated:
+        is_outdated = True
     if any(one.problem is Problem.INVALID for one in found):
         return State.INVALID_INDEX
-    if is_known and revision != head():
+    if is_outdated:
         return State.OUTDATED
     return State.DRIFT if found else State.OK

@@ -2,6 +2,7 @@
 Up and down the chain, with retries, so that nobody waits long behind a migration.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -12,10 +13,17 @@ from alembic.util import CommandError
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from jobstore.errors import InvalidInput, SchemaError, StoreBusy
+from jobstore.errors import (
+    InvalidInput,
+    SchemaError,
+    SchemaMissing,
+    SchemaOutdated,
+    SchemaTooNew,
+    StoreBusy,
+)
 from jobstore.migrate.chain import config_of, head
 from jobstore.migrate.connection import LOCK_TIMEOUT_MS, migrating
-from jobstore.migrate.state import current, refuse_unknown
+from jobstore.migrate.state import current, is_known, require_current
 from jobstore.postgres.schema import Schema
 from jobstore.postgres.translate import fault_of, translate
 
@@ -48,16 +56,20 @@ def upgrade(
             call again.
         StoreUnavailable: The database could not be reached.
         StoreFault: The database refused it; the role lacks a right, for example.
-        SchemaTooNew: The schema is at a revision of a newer release; it is left alone.
+        SchemaTooNew: The schema is at a revision of a newer release, on which this code
+            does not work; it is left alone.
         InvalidInput: There is no such revision on the way.
 
     Guarantees:
         Atomic: Each revision is one transaction, unless it says otherwise itself.
-        Repeat: At *revision* already, it returns without taking any lock.
+        Repeat: At *revision* already, or at a later one that allows this code, it
+            returns without taking any lock.
     """
     Schema(schema)  # refuses a name that is none, before anything is sent
-    if revision == "head" and current(target, schema=schema) == head():
-        return head()
+    if revision == "head":
+        # Old code that starts again beside the new one has nothing to do here.
+        with contextlib.suppress(SchemaMissing, SchemaOutdated):
+            return require_current(target, schema=schema)
     _with_retries(
         target, schema, revision, lambda config: command.upgrade(config, revision)
     )
@@ -121,8 +133,11 @@ def _with_retries(
             time.sleep(LOCK_TIMEOUT_MS / 1000)
         except CommandError as error:
             found = current(target, schema=schema)
-            if found is not None:
-                refuse_unknown(found, schema)
+            if found is not None and not is_known(found):
+                raise SchemaTooNew(
+                    f"schema {schema} is at {found}, which is newer than this code "
+                    f"knows ({head()}): leave it to newer code"
+                ) from None
             raise InvalidInput("revision", revision, str(error)) from None
         else:
             return

@@ -7,13 +7,21 @@ from dataclasses import dataclass
 from sqlalchemy import Engine
 from sqlalchemy.exc import ProgrammingError
 
-from jobstore.errors import SchemaMissing, SchemaOutdated, SchemaTooNew
+from jobstore.errors import SchemaMissing, SchemaOutdated
 from jobstore.migrate.chain import head, scripts
 from jobstore.migrate.connection import connected
 from jobstore.postgres.schema import Schema
 from jobstore.postgres.translate import fault_of, translate
+from jobstore.postgres.window import STATED, refuse_too_new, stated
 
-__all__ = ["Revision", "current", "history", "refuse_unknown", "require_current"]
+__all__ = [
+    "Revision",
+    "compatible_from",
+    "current",
+    "history",
+    "is_known",
+    "require_current",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,9 @@ def history(target: str | Engine, *, schema: str = "jobstore") -> list[Revision]
 
 def require_current(target: str | Engine, *, schema: str = "jobstore") -> str:
     """
-    Return the revision of *schema* if it is the one that this code knows best.
+    Return the revision of *schema*, if it is the newest that this code knows.
+
+    Or a later one, whose migration said that this code works on it.
 
     Raises:
         SchemaMissing, SchemaOutdated: Run `upgrade`.
@@ -88,14 +98,31 @@ def require_current(target: str | Engine, *, schema: str = "jobstore") -> str:
     """
     found = current(target, schema=schema)
     if found is None:
-        raise SchemaMissing(f"schema {schema} has no jobstore tables")
-    refuse_unknown(found, schema)
-    if found != head():
-        raise SchemaOutdated(f"schema {schema} is at {found}, this code at {head()}")
+        message = f"schema {schema} has no jobstore tables: run jobstore migrate up"
+        raise SchemaMissing(message)
+    if is_known(found):
+        if found != head():
+            raise SchemaOutdated(
+                f"schema {schema} is at {found}, this code at {head()}: "
+                "run jobstore migrate up"
+            )
+    else:
+        refuse_too_new(found, compatible_from(target, schema), schema)
     return found
 
 
-def refuse_unknown(found: str, schema: str) -> None:
-    if found not in {script.revision for script in scripts()}:
-        message = f"schema {schema} is at {found}, which is newer than this code knows"
-        raise SchemaTooNew(message)
+def is_known(revision: str) -> bool:
+    """
+    Say whether *revision* is one of this code's.
+    """
+    return revision in {script.revision for script in scripts()}
+
+
+def compatible_from(target: str | Engine, schema: str) -> str | None:
+    """
+    Read which code *schema* says it is for, from which revision's on.
+    """
+    with connected(target) as connection:
+        row = connection.exec_driver_sql(STATED, {"schema": schema}).first()
+    said = stated(None if row is None else row[0])
+    return None if said is None else said[1]

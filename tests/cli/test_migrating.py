@@ -2,10 +2,13 @@
 Migrating from the shell.
 """
 
+import json
+
 import pytest
 
 from jobstore import migrate
 from tests.cli.conftest import Cli
+from tests.servers import connect
 
 
 def test_there_and_back(
@@ -78,3 +81,28 @@ def test_the_script_needs_no_database(
     )
     assert cli.ok("migrate", "sql", "--from", "head").out == ""
     assert cli("migrate", "sql", "--to", "nonsense").code == 4
+
+
+def test_waiting(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, dsn: str, empty_schema: str
+) -> None:
+    monkeypatch.setenv("JOBSTORE_SCHEMA", empty_schema)
+    assert cli("migrate", "wait", "--timeout", "0s").code == 11
+    with cli.start("migrate", "wait", "--timeout", "5m") as program:
+        cli.ok("migrate", "up", "--to", "0001")
+        assert cli("migrate", "wait", "--timeout", "10ms").code == 12
+        cli.ok("migrate", "up")
+        assert program.wait(60) == 0
+    assert cli.ok("migrate", "wait", "--json").json == {
+        "revision": migrate.head(),
+        "head": migrate.head(),
+    }
+    away = ["--dsn", "postgresql://u@127.0.0.1:1/db"]
+    assert cli("migrate", "wait", "--timeout", "0s", *away).code == 6
+    with connect(dsn) as connection:
+        connection.execute(
+            f"UPDATE {empty_schema}.jobstore_version SET version_num = '9999'".encode()
+        )
+    newer = cli("migrate", "wait", "--json")
+    assert newer.code == 13
+    assert json.loads(newer.err)["error"]["code"] == "SCHEMA_TOO_NEW"
