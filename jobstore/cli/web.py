@@ -28,6 +28,7 @@ _NO_EXTRA = "the page needs more packages: pip install 'jobstore[web]'"
     show_default=True,
     help="Where to serve it; any but a local address needs a token.",
 )
+@click.option("--operate", is_flag=True, help="Also offer to requeue and cancel jobs.")
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -41,13 +42,18 @@ _NO_EXTRA = "the page needs more packages: pip install 'jobstore[web]'"
     help="Another name that it is reached by; may be given several times.",
 )
 def web(
-    where: Target, *, listen: str, token_file: Path | None, allowed: tuple[str, ...]
+    where: Target,
+    *,
+    listen: str,
+    operate: bool,
+    token_file: Path | None,
+    allowed: tuple[str, ...],
 ) -> None:
     """
     Serve a page to look at queues and jobs, until Ctrl-C.
 
-    It changes nothing. On this machine it is open to everybody; the token can stand
-    in the environment, as JOBSTORE_WEB_TOKEN.
+    It changes nothing without --operate. On this machine it is open to everybody,
+    unless there is a token; that can stand in JOBSTORE_WEB_TOKEN.
     """
     try:
         from jobstore.web import serve  # noqa: PLC0415 - an optional extra
@@ -64,6 +70,7 @@ def web(
     app = create_app(
         where.dsn,
         schema=where.schema,
+        operate=operate,
         token=token,
         hosts=serve.hosts_for(host, allowed),
         through_pooler=where.through_pooler,

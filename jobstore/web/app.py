@@ -19,14 +19,18 @@ from jobstore.errors import (
     InvalidInput,
     JobNotFound,
     JobstoreError,
+    OutcomeUnknown,
     SchemaError,
+    StoreFault,
     StoreUnavailable,
 )
+from jobstore.postgres import PostgresStore
 from jobstore.web.forms import Forms
 from jobstore.web.guards import LOCAL_HOSTS, Gate, SafeHeaders, Token, TrustedHosts
 from jobstore.web.login import Login
+from jobstore.web.operate import Foreseer, Operating, Operator
 from jobstore.web.pages import Pages
-from jobstore.web.reading import Reader
+from jobstore.web.reading import NOT_ALLOWED, Reader
 from jobstore.web.render import Renderer
 
 __all__ = ["create_app"]
@@ -38,6 +42,7 @@ def create_app(
     dsn: str,
     *,
     schema: str = "jobstore",
+    operate: bool = False,
     token: str | None = None,
     hosts: Iterable[str] = LOCAL_HOSTS,
     through_pooler: bool = False,
@@ -48,6 +53,8 @@ def create_app(
     Args:
         dsn: The database. A role that may only read will do.
         schema: Where the tables are.
+        operate: Also requeue and cancel jobs, by forms that ask for a reason. Without,
+            nothing here can change anything.
         token: What a visitor must know, at least 16 characters. None lets everybody
             in who reaches it: serve it on this machine only.
         hosts: Names it answers to, in the Host header, ports aside.
@@ -58,11 +65,17 @@ def create_app(
     """
     key = None if token is None else Token(token)
     reader = Reader(dsn, schema=schema, through_pooler=through_pooler)
-    renderer = Renderer(schema=schema, has_token=key is not None)
+    renderer = Renderer(schema=schema, has_token=key is not None, operate=operate)
+    forms = Forms()
+    stores: list[PostgresStore] = [reader]
     routes: list[Route | Mount] = [*Pages(reader, renderer).routes()]
     guards = [Middleware(SafeHeaders), Middleware(TrustedHosts, hosts=hosts)]
+    if operate:
+        operator = Operator(dsn, schema=schema, through_pooler=through_pooler)
+        foreseer = Foreseer(dsn, schema=schema, through_pooler=through_pooler)
+        stores += [operator, foreseer]
+        routes += Operating(foreseer, operator, forms, renderer).routes()
     if key is not None:
-        forms = Forms()
         routes += Login(key, forms, renderer).routes()
         open_paths = ["/login", *(f"/static/{name}" for name in STATIC)]
         guards.append(Middleware(Gate, token=key, open_paths=open_paths))
@@ -77,7 +90,8 @@ def create_app(
         try:
             yield
         finally:
-            await run_in_threadpool(reader.close)
+            for store in stores:
+                await run_in_threadpool(store.close)
 
     return Starlette(
         routes=routes,
@@ -93,6 +107,7 @@ _STATUS: tuple[tuple[type[JobstoreError], int], ...] = (
     (JobNotFound, 404),
     (StoreUnavailable, 503),
     (SchemaError, 503),
+    (OutcomeUnknown, 503),
 )
 
 
@@ -101,6 +116,8 @@ def _told(renderer: Renderer, request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         status, said = error.status_code, error.detail
         headers = dict(error.headers or {})
+    elif isinstance(error, StoreFault) and error.sqlstate == NOT_ALLOWED:
+        status, said = 403, f"The role that this page uses may not do that: {error}"
     else:
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
         said = str(error)

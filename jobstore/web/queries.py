@@ -15,6 +15,7 @@ from jobstore.postgres.rows import JOB_COLUMNS_WITHOUT_RESULT
 __all__ = [
     "ANCESTORS",
     "ATTEMPTS",
+    "AUDIT",
     "CANCEL",
     "EXPLAIN",
     "FAILURES",
@@ -239,13 +240,25 @@ SELECT id, kind, status FROM above ORDER BY storey DESC
 
 EXPLAIN = "SELECT {s}.explain_job(%(job_id)s)"
 
-REQUEUE = """
-SELECT id, was, becomes FROM {s}.requeue_job(%(job_id)s, %(reason)s, %(dry_run)s)
+# What an operator did to one job, among the newest entries; most have few ids.
+AUDIT = """
+SELECT at, who, application, action, reason
+FROM (SELECT * FROM {s}.audit ORDER BY id DESC LIMIT %(look)s) AS newest
+WHERE %(job_id)s = ANY(job_ids)
+ORDER BY id DESC
+LIMIT 20
 """
 
-CANCEL = """
-SELECT id, was, becomes FROM {s}.cancel_job(%(job_id)s, %(reason)s, %(dry_run)s)
+# The functions make all their rows at once; only the first are sent, with how many
+# there are. Those that went back in line come first: workers are told.
+_CHANGES = """
+SELECT id, was, becomes, count(*) OVER ()
+FROM {s}.<function>(%(job_id)s, %(reason)s, %(dry_run)s)
+ORDER BY becomes <> 'queued', id <> %(job_id)s, id
+LIMIT %(most)s
 """
+REQUEUE = _CHANGES.replace("<function>", "requeue_job")
+CANCEL = _CHANGES.replace("<function>", "cancel_job")
 
 QUEUES_OF = "SELECT DISTINCT queue FROM {s}.job WHERE id = ANY(%(job_ids)s)"
 

@@ -20,7 +20,9 @@ from jobstore.web import queries as sql
 
 __all__ = [
     "FILTERS",
+    "NOT_ALLOWED",
     "PAGE",
+    "Deed",
     "Failures",
     "Found",
     "Line",
@@ -29,6 +31,7 @@ __all__ = [
     "Reader",
     "Seen",
     "Sizes",
+    "named",
     "of_class",
 ]
 
@@ -40,7 +43,9 @@ LOOK = 20_000
 """Jobs that one search looks at."""
 FILTERS = ("queue", "kind", "tenant", "job_class", "worker", "error_code")
 
-_NOT_ALLOWED = "42501"
+NOT_ALLOWED = "42501"
+"""SQLSTATE of a missing grant."""
+_AUDIT_LOOK = 1_000
 _BY_RANK = {job_class.rank: job_class for job_class in JobClass}
 # A page is looked at by people: it answers soon, or says that it can't.
 LIMITS = Limits(statement=timedelta(seconds=10), call=timedelta(seconds=20))
@@ -132,6 +137,19 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """
+    What an operator did to a job, by the functions of the schema.
+    """
+
+    at: datetime
+    who: str
+    application: str
+    action: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """
     One job with all that is around it.
@@ -146,6 +164,8 @@ class Seen:
     """Id, kind and status, from the top down to the parent."""
     children: list[Job]
     next_child: str | None
+    deeds: list[Deed]
+    """Newest first; none if the role may not look into the audit."""
     explanation: str
 
 
@@ -157,9 +177,7 @@ class Reader(PostgresStore):
     """
 
     def __init__(self, dsn: str, *, schema: str, through_pooler: bool = False) -> None:
-        url = engine_url(dsn)
-        if "application_name" not in url.query:
-            url = url.update_query_dict({"application_name": "jobstore web"})
+        url = engine_url(named(dsn))
         if not through_pooler:
             given = url.query.get("options", "")
             options = f"{given} -c default_transaction_read_only=on".strip()
@@ -225,13 +243,8 @@ class Reader(PostgresStore):
         children = self.list_children(
             job_id, after=after_child, limit=PAGE + 1, with_result=False
         )
-        sizes: Sizes | None
-        try:
-            sizes = self._read(partial(_sizes, job_id=job_id))
-        except StoreFault as fault:
-            if fault.sqlstate != _NOT_ALLOWED:
-                raise
-            sizes = None
+        sizes = self._if_allowed(partial(_sizes, job_id=job_id))
+        deeds = self._if_allowed(partial(_deeds, job_id=job_id))
         attempts, ancestors, explanation = self._read(partial(_around, job=job))
         return Seen(
             job=job,
@@ -240,11 +253,33 @@ class Reader(PostgresStore):
             ancestors=ancestors,
             children=children[:PAGE],
             next_child=children[PAGE - 1].id if len(children) > PAGE else None,
+            deeds=deeds or [],
             explanation=explanation,
         )
 
+    def _if_allowed(self, run: Callable[[Session], T]) -> T | None:
+        """
+        Read what a role may be kept from; None if it is.
+        """
+        try:
+            return self._read(run)
+        except StoreFault as fault:
+            if fault.sqlstate != NOT_ALLOWED:
+                raise
+        return None
+
     def _read(self, run: Callable[[Session], T]) -> T:
         return self._run(Call(run, writes=False))
+
+
+def named(dsn: str) -> str:
+    """
+    Return *dsn* with our name in it, for the audit and for whoever looks at sessions.
+    """
+    url = engine_url(dsn)
+    if "application_name" not in url.query:
+        url = url.update_query_dict({"application_name": "jobstore web"})
+    return url.render_as_string(hide_password=False)
 
 
 def of_class(rank: int) -> JobClass:
@@ -399,6 +434,20 @@ def _sizes(session: Session, job_id: str) -> Sizes:
     if row is None:
         raise JobNotFound(job_id)
     return Sizes(content_type=row[0], payload_bytes=row[1], result_bytes=row[2])
+
+
+def _deeds(session: Session, job_id: str) -> list[Deed]:
+    rows = session.rows(sql.AUDIT, job_id=job_id, look=_AUDIT_LOOK)
+    return [
+        Deed(
+            at=row[0].astimezone(UTC),
+            who=row[1],
+            application=row[2],
+            action=row[3],
+            reason=row[4],
+        )
+        for row in rows
+    ]
 
 
 def _around(

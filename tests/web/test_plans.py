@@ -44,7 +44,9 @@ SELECT 'child', id FROM {s}.job, generate_series(1, 10) WHERE status = 'waiting'
 INSERT INTO {s}.payload (job_id, data)
 SELECT id, 'x' FROM {s}.job WHERE status = 'waiting';
 INSERT INTO {s}.attempt (job_id, fence, attempt, started_at, ended_at, outcome)
-SELECT id, 1, 1, now(), now(), 'failed' FROM {s}.job WHERE finished_at IS NOT NULL
+SELECT id, 1, 1, now(), now(), 'failed' FROM {s}.job WHERE finished_at IS NOT NULL;
+INSERT INTO {s}.audit (action, reason, job_ids)
+SELECT 'requeue_job', 'why', ARRAY['x'] FROM generate_series(1, 5000)
 """
 
 
@@ -53,7 +55,7 @@ def big(dsn: str) -> Iterator[Schema]:
     schema = Schema("page at size")
     migrate.upgrade(dsn, schema=schema.name)
     with connect(dsn) as connection:
-        for table in ("job", "payload", "attempt"):
+        for table in ("job", "payload", "attempt", "audit"):
             connection.execute(
                 f"ALTER TABLE {schema.quoted}.{table} SET (autovacuum_enabled = off)"
             )
@@ -71,7 +73,7 @@ def big(dsn: str) -> Iterator[Schema]:
 def condition(request: pytest.FixtureRequest, dsn: str, big: Schema) -> str:
     if request.param == "vacuumed":
         with connect(dsn) as connection:
-            for table in ("job", "payload", "attempt"):
+            for table in ("job", "payload", "attempt", "audit"):
                 connection.execute(f"VACUUM ANALYZE {big.quoted}.{table}".encode())
     return str(request.param)
 
@@ -142,6 +144,7 @@ def statements(ids: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any], 
         yield name.lower(), text, {"job_id": ids["child"]}, 2
     yield "attempts", queries.ATTEMPTS, {"job_id": ids["completed"], "most": 200}, 200
     yield "ancestors", queries.ANCESTORS, {"parent_id": ids["waiting"]}, 2
+    yield "audit", queries.AUDIT, {"job_id": ids["child"], "look": 1000}, 1000
     yield "queues", queries.QUEUES_OF, {"job_ids": [ids["child"]]}, 1
     nobody = {"tenant": "nobody"}
     for word, order in queries.ORDERS.items():
