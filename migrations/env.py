@@ -11,7 +11,7 @@ import os
 
 from alembic import context
 
-from jobstore.migrate import comparison, migrating, rendering
+from jobstore.migrate import comparison, migrating, rendering, stating
 
 config = context.config
 attributes = config.attributes
@@ -23,7 +23,11 @@ attributes.setdefault(
 )
 schema = attributes["schema"]
 
-options = {**comparison(schema), "transaction_per_migration": True}
+options = {
+    **comparison(schema),
+    "transaction_per_migration": True,
+    "on_version_apply": stating(schema),
+}
 
 if context.is_offline_mode():
     with rendering(config.output_buffer or config.stdout, schema) as script:

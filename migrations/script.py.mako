@@ -12,6 +12,9 @@ revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
 branch_labels = ${repr(branch_labels)}
 depends_on = ${repr(depends_on)}
+# The oldest code that works on it, as the revision which that code knew best: the one
+# before, if this one expands; itself, if it contracts.
+compatible_from = ${repr(down_revision)}
 
 
 def upgrade() -> None:

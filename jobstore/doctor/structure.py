@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from jobstore import migrate
 from jobstore.doctor.look import Look
 from jobstore.doctor.report import Finding, Severity
+from jobstore.errors import SchemaTooNew
 from jobstore.migrate.catalog import broken_indexes
 from jobstore.migrate.catalog import expected as expected_parts
 from jobstore.migrate.checking import Difference, Problem, differences
+from jobstore.migrate.state import is_known
 
 __all__ = ["indexes", "revision", "tables"]
 
@@ -33,7 +35,7 @@ def revision(look: Look) -> Iterator[Finding]:
             advice="Run jobstore migrate up, or name the right schema and database.",
             figures=figures,
         )
-    elif _is_ours(found):
+    elif is_known(found):
         yield Finding(
             check="revision",
             severity=Severity.CRITICAL,
@@ -42,19 +44,21 @@ def revision(look: Look) -> Iterator[Finding]:
             figures=figures,
         )
     else:
+        try:
+            migrate.require_current(look.engine, schema=look.schema.name)
+        except SchemaTooNew as error:
+            severity, message = Severity.CRITICAL, str(error)
+        else:
+            severity = Severity.NOTE
+            message = f"the schema is at {found}, newer than this code ({wanted}), "
+            message += "and made for it, too"
         yield Finding(
             check="revision",
-            severity=Severity.WARNING,
-            message=f"the schema is at {found}, which this code ({wanted}) does not "
-            "know",
+            severity=severity,
+            message=message,
             advice="The schema was migrated by newer code: update this installation.",
             figures=figures,
         )
-
-
-def _is_ours(found: str) -> bool:
-    # Revisions are numbered; a name that is no number is nobody's of ours.
-    return found.isdigit() and found <= migrate.head()
 
 
 def tables(look: Look) -> Iterator[Finding]:

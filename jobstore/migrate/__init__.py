@@ -14,6 +14,7 @@ from jobstore.migrate.connection import migrating
 from jobstore.migrate.move import downgrade, upgrade
 from jobstore.migrate.script import rendering, sql
 from jobstore.migrate.state import Revision, current, history, require_current
+from jobstore.migrate.stating import stating
 from jobstore.migrate.waiting import wait
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "rendering",
     "require_current",
     "sql",
+    "stating",
     "upgrade",
     "wait",
 ]

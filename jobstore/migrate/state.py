@@ -16,7 +16,6 @@ from jobstore.postgres.window import STATED, refuse_too_new, stated
 
 __all__ = [
     "Revision",
-    "compatible_from",
     "current",
     "history",
     "is_known",
@@ -107,7 +106,7 @@ def require_current(target: str | Engine, *, schema: str = "jobstore") -> str:
                 "run jobstore migrate up"
             )
     else:
-        refuse_too_new(found, compatible_from(target, schema), schema)
+        refuse_too_new(found, _compatible_from(target, schema, found), schema)
     return found
 
 
@@ -118,11 +117,12 @@ def is_known(revision: str) -> bool:
     return revision in {script.revision for script in scripts()}
 
 
-def compatible_from(target: str | Engine, schema: str) -> str | None:
+def _compatible_from(target: str | Engine, schema: str, revision: str) -> str | None:
     """
-    Read which code *schema* says it is for, from which revision's on.
+    Read the oldest code that *schema*, at *revision*, says it is for.
     """
     with connected(target) as connection:
         row = connection.exec_driver_sql(STATED, {"schema": schema}).first()
     said = stated(None if row is None else row[0])
-    return None if said is None else said[1]
+    # What was said of another revision says nothing of this one.
+    return said[1] if said is not None and said[0] == revision else None

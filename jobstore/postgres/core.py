@@ -90,16 +90,23 @@ class Core:
             return True
         return False
 
+    def check_fit(self, executor: Executor, *, again: bool = False) -> None:
+        """
+        Raise if the schema says that this code does not work on it; ask it once only.
+        """
+        if again or not self._is_fit:
+            self._is_fit = False
+            window.check(executor, self.rules.schema)
+            self._is_fit = True
+
     def run(self, executor: Executor, call: Call[T], tries: "Tries") -> T:
         """
         Make one try of *call*.
 
-        Before the first one of all, see that the schema does not say that this code is
-        too old for it; and again after a statement did not fit.
+        Before the first one of all, see that the schema does not say that this code
+        does not work on it; and again after a statement did not fit.
         """
-        if not self._is_fit:
-            window.check(executor, self.rules.schema)
-            self._is_fit = True
+        self.check_fit(executor)
         tries.has_sent = True
         if self.sets_limits:
             executor.rows(_SET_LIMITS, self.limits.settings())

@@ -2,6 +2,7 @@
 The verbs inside a transaction of the caller's: all of it commits, or none.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -10,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session as OrmSession
 
-from jobstore.errors import InvalidInput, JobNotFound, LeaseLost
+from jobstore.errors import InvalidInput, JobNotFound, LeaseLost, SchemaError
 from jobstore.lifecycle import JobStatus
 from jobstore.model import (
     ChildFailure,
@@ -144,11 +145,12 @@ def run_enlisted(transaction: Connection | OrmSession, core: Core, call: Call[T]
             raise InvalidInput(
                 "transaction", "AUTOCOMMIT", "there is no transaction to be part of"
             )
+        executor = SharedConnection(connection)
+        core.check_fit(executor)
         with connection.begin_nested():
             # A duplicate key may be in an open transaction that nobody ends; and the
             # session may write values in a way that the driver doesn't read. What the
             # caller had set is put back; an error's rollback does so by itself.
-            executor = SharedConnection(connection)
             lock = core.limits.settings()["lock_timeout"]
             before = _set(executor, {"lock_timeout": lock, **FORMATS})
             result = call.run(Session(executor, core.rules, core.floor))
@@ -157,6 +159,10 @@ def run_enlisted(transaction: Connection | OrmSession, core: Core, call: Call[T]
     except SQLAlchemyError as error:
         # Not committed: if the connection is gone, so is all that was done on it.
         failure = translate(error, fault_of(error), writes=False)
+    if isinstance(failure, SchemaError):
+        # What the schema says of itself tells more than what it lacks.
+        with contextlib.suppress(SQLAlchemyError):
+            core.check_fit(SharedConnection(connection), again=True)
     raise failure
 
 

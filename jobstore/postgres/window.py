@@ -106,14 +106,14 @@ def refuse_too_new(revision: str, compatible_from: str | None, schema: str) -> N
 
 def check(executor: Executor, schema: Schema) -> None:
     """
-    Raise `SchemaTooNew` if the schema says that this code is too old for it.
+    Raise if the schema says that this code does not work on it.
 
     One look into the catalog, which no missing right or table lets fail: that is said
     by the statement that needs it.
     """
     said = _said(executor.rows(STATED, {"schema": schema.name}))
     if said is not None:
-        refuse_too_new(*said, schema.name)
+        judge(*said, schema.name)
 
 
 def require(session: Session) -> str:

@@ -14,6 +14,8 @@ revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
+# The oldest code that works on it, as the revision which that code knew best.
+compatible_from = "0001"
 
 # {s} stands for the quoted schema. All text is COLLATE "C": comparison byte by
 # byte, the same on every server and in Python.

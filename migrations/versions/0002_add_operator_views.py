@@ -16,6 +16,8 @@ revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
+# The oldest code that works on it, as the revision which that code knew best.
+compatible_from = "0001"
 
 # {s} stands for the quoted schema, {l} for the table job as a string literal.
 ULID_AT = """

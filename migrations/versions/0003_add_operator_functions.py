@@ -19,6 +19,8 @@ revision = "0003"
 down_revision = "0002"
 branch_labels = None
 depends_on = None
+# The oldest code that works on it, as the revision which that code knew best.
+compatible_from = "0001"
 
 # {s} stands for the quoted schema. Settings of the functions that write: names mean
 # ours whatever the caller's search_path; plans go by index however fresh the

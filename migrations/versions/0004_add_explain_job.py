@@ -14,6 +14,8 @@ revision = "0004"
 down_revision = "0003"
 branch_labels = None
 depends_on = None
+# The oldest code that works on it, as the revision which that code knew best.
+compatible_from = "0001"
 
 # {s} stands for the quoted schema. In the order of creation.
 FUNCTIONS: dict[str, tuple[str, str]] = {

@@ -17,6 +17,8 @@ revision = "0005"
 down_revision = "0004"
 branch_labels = None
 depends_on = None
+# The oldest code that works on it, as the revision which that code knew best.
+compatible_from = "0001"
 
 # Each sets its own search_path, so that no caller can make it mean other tables.
 WRITING = (

@@ -3,11 +3,13 @@ Migrating from the shell.
 """
 
 import json
+from pathlib import Path
 
 import pytest
 
 from jobstore import migrate
 from tests.cli.conftest import Cli
+from tests.migrations.releases import NextRelease
 from tests.servers import connect
 
 
@@ -106,3 +108,29 @@ def test_waiting(
     newer = cli("migrate", "wait", "--json")
     assert newer.code == 13
     assert json.loads(newer.err)["error"]["code"] == "SCHEMA_TOO_NEW"
+
+
+def test_a_schema_that_this_code_is_too_old_for(
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    dsn: str,
+    fresh_schema: str,
+) -> None:
+    monkeypatch.setenv("JOBSTORE_SCHEMA", fresh_schema)
+    release = NextRelease(tmp_path / "next")
+    expanding = release.add("pass", "pass", compatible_from=migrate.head())
+    with release.installed():
+        migrate.upgrade(dsn, schema=fresh_schema)
+    cli.ok("list")
+    assert cli.ok("migrate", "up").out == f"{fresh_schema} is at {expanding}\n"
+    cli.ok("migrate", "check")
+    contracting = release.add("pass", "pass", compatible_from=expanding)
+    with release.installed():
+        migrate.upgrade(dsn, schema=fresh_schema)
+    for command in (["list"], ["migrate", "up"], ["submit", "-", "--kind", "k"]):
+        ran = cli(*command)
+        assert (ran.code, ran.raw) == (7, b"")
+        assert f"needs code of {expanding} or later" in ran.err
+    assert cli("migrate", "check").code == 13
+    assert contracting in cli("migrate", "history").out

@@ -246,7 +246,7 @@ def test_revision(dsn: str, empty_schema: str) -> None:
         connection.execute(
             f"UPDATE {empty_schema}.jobstore_version SET version_num = '9999'".encode()
         )
-    assert grades() == [Severity.WARNING]
+    assert grades() == [Severity.CRITICAL]
 
 
 def test_an_old_schema_is_examined_as_far_as_it_goes(
