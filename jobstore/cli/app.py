@@ -12,6 +12,7 @@ import click
 
 from jobstore.cli.doctor import doctor, explain
 from jobstore.cli.exits import Exit, exit_of
+from jobstore.cli.grants import grants
 from jobstore.cli.migrate import migrate
 from jobstore.cli.operate import cancel, prune, reclaim, requeue
 from jobstore.cli.output import tell_error
@@ -65,6 +66,7 @@ for command in (
     cancel,
     doctor,
     explain,
+    grants,
     list_,
     migrate,
     payload,

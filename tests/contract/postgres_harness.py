@@ -28,10 +28,13 @@ AGED = ("heartbeat_at", "available_at", "finished_at")
 
 
 class PostgresHarness(Harness):
-    def __init__(self, dsn: str, schema: str) -> None:
+    def __init__(self, dsn: str, schema: str, *, as_role: str | None = None) -> None:
+        """
+        Open a store as *as_role* logs in, if the hand behind it needs more rights.
+        """
         self._schema = schema
         self._hand = servers.connect(dsn)
-        self.store = self.open(dsn)
+        self.store = self.open(as_role or dsn)
 
     def open(self, dsn: str) -> Store:
         return PostgresStore(
