@@ -7,6 +7,7 @@ for a table lock: it gives up and tries again, so that claims never queue behind
 migration that itself queues behind an idle reader.
 """
 
+import jobstore.migrate.concurrently  # noqa: F401 - registers operations of Alembic
 from jobstore.migrate.chain import head
 from jobstore.migrate.checking import Check, Difference, Problem, State, check
 from jobstore.migrate.compare import comparison

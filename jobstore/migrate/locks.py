@@ -83,7 +83,7 @@ _STATEMENTS: tuple[tuple[str, _Reading], ...] = (
     (r"CREATE VIEW ", _none("the view is new; it reads its tables' definitions only")),
     (rf"CREATE (?:OR REPLACE )?{_OBJECTS} ", _none()),
     (rf"(?:ALTER|DROP|COMMENT ON) {_OBJECTS} ", _none()),
-    (r"(?:GRANT|REVOKE) ", _none()),
+    (r"(?:GRANT|REVOKE|SET) ", _none()),
     (rf"COMMENT ON COLUMN {_NAME}\.(?:\"[^\"]*\"|\w+) IS", _on(SHARE_UPDATE_EXCLUSIVE)),
     (rf"COMMENT ON (?:TABLE|VIEW|INDEX) {_NAME}", _on(SHARE_UPDATE_EXCLUSIVE)),
     (rf"ALTER TABLE (?:ONLY )?{_NAME} VALIDATE CONSTRAINT",

@@ -11,7 +11,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
 from jobstore.errors import (
     InvalidInput,
@@ -118,8 +118,9 @@ def _with_retries(
                 config = config_of(schema, x_arguments)
                 config.attributes["connection"] = connection
                 run(config)
-        except DBAPIError as error:
-            sqlstate = getattr(error.orig, "sqlstate", None)
+        except (DBAPIError, PendingRollbackError) as raised:
+            error = _cause(raised)
+            sqlstate = getattr(getattr(error, "orig", None), "sqlstate", None)
             if sqlstate not in _RETRIED:
                 raise translate(error, fault_of(error), writes=True) from None
             if attempt == _TRIES:
@@ -141,3 +142,14 @@ def _with_retries(
             raise InvalidInput("revision", revision, str(error)) from None
         else:
             return
+
+
+def _cause(error: BaseException) -> Exception:
+    """
+    Find what the server said; Alembic's tidying up after it may have failed in turn.
+    """
+    found: BaseException | None = error
+    while isinstance(found, PendingRollbackError):
+        found = found.__context__
+    assert isinstance(found, Exception), "a rollback pends because of an error"
+    return found
