@@ -17,6 +17,32 @@ from jobstore import migrate
 from jobstore.grants import Roles, apply
 from tests import servers
 
+# What one role may has no order; the catalog keeps that of the GRANTs.
+RIGHTS = """
+SELECT kind, name, owner, CASE WHEN acl IS NOT NULL THEN
+    ARRAY(SELECT item::text FROM unnest(acl) AS item ORDER BY 1) END
+FROM (
+    SELECT 'schema', nspname::text, pg_get_userbyid(nspowner), nspacl
+    FROM pg_namespace WHERE nspname = 'jobstore'
+    UNION ALL
+    SELECT 'relation', relname, pg_get_userbyid(relowner), relacl
+    FROM pg_class WHERE relnamespace = 'jobstore'::regnamespace
+        AND relkind IN ('r', 'v', 'S')
+    UNION ALL
+    SELECT 'column', attrelid::regclass || '.' || attname, NULL, attacl
+    FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+    WHERE relnamespace = 'jobstore'::regnamespace AND attacl <> '{}'
+    UNION ALL
+    SELECT 'function', oid::regprocedure::text, pg_get_userbyid(proowner), proacl
+    FROM pg_proc WHERE pronamespace = 'jobstore'::regnamespace
+    UNION ALL
+    SELECT 'default', concat(defaclobjtype, ' ', nspname),
+        pg_get_userbyid(defaclrole), defaclacl
+    FROM pg_default_acl LEFT JOIN pg_namespace ON pg_namespace.oid = defaclnamespace
+) AS rights (kind, name, owner, acl)
+ORDER BY kind, name
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Granted:
@@ -127,3 +153,11 @@ def clean(granted: Granted) -> Granted:
         "jobstore.attempt, jobstore.audit",
     )
     return granted
+
+
+@pytest.fixture
+def fresh(database: str) -> Iterator[Granted]:
+    """
+    A database of the test's own, for what changes its structure.
+    """
+    yield from hand_over(database)

@@ -4,7 +4,6 @@ Rights are given whole or not at all, again and again, and hold through migratio
 
 import contextlib
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,40 +17,10 @@ from jobstore.errors import InvalidInput, SchemaMissing, StoreBusy, StoreFault
 from jobstore.grants import Roles, apply
 from jobstore.grants.statements import FUNCTIONS, TABLES, VIEWS
 from tests import servers
-from tests.grants.conftest import Granted, drop, hand_over
+from tests.grants.conftest import RIGHTS, Granted, drop, hand_over
 from tests.postgres.test_schemas import NAMES, live_a_life
 
 ROOT = Path(__file__).parents[2]
-
-RIGHTS = """
-SELECT 'schema' AS kind, nspname::text AS name, pg_get_userbyid(nspowner) AS owner,
-    nspacl::text AS acl
-FROM pg_namespace WHERE nspname = 'jobstore'
-UNION ALL
-SELECT 'relation', relname, pg_get_userbyid(relowner), relacl::text
-FROM pg_class WHERE relnamespace = 'jobstore'::regnamespace
-    AND relkind IN ('r', 'v', 'S')
-UNION ALL
-SELECT 'column', attrelid::regclass || '.' || attname, NULL, attacl::text
-FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
-WHERE relnamespace = 'jobstore'::regnamespace AND attacl <> '{}'
-UNION ALL
-SELECT 'function', oid::regprocedure::text, pg_get_userbyid(proowner), proacl::text
-FROM pg_proc WHERE pronamespace = 'jobstore'::regnamespace
-UNION ALL
-SELECT 'default', defaclobjtype::text || coalesce(nspname, ''),
-    pg_get_userbyid(defaclrole), defaclacl::text
-FROM pg_default_acl LEFT JOIN pg_namespace ON pg_namespace.oid = defaclnamespace
-ORDER BY 1, 2
-"""
-
-
-@pytest.fixture
-def fresh(database: str) -> Iterator[Granted]:
-    """
-    A database of the test's own, for what changes its structure.
-    """
-    yield from hand_over(database)
 
 
 def test_everything_in_the_schema_is_listed(granted: Granted) -> None:
