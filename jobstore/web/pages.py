@@ -14,8 +14,9 @@ from jobstore.errors import InvalidInput
 from jobstore.ids import known_id
 from jobstore.lifecycle import REOPENABLE, TERMINAL, JobClass
 from jobstore.web import plot, queries
-from jobstore.web.reading import FILTERS, Line, Overview, Reader
+from jobstore.web.reading import FILTERS, LOOK, Reader
 from jobstore.web.render import Renderer
+from jobstore.web.values import Line, Overview
 
 __all__ = ["Pages"]
 
@@ -55,7 +56,7 @@ class Pages:
             flow=plot.flow(seen.minutes),
             tiles=list(_tiles(seen)),
             grade=_graded,
-            recent=seen.minutes[-6:-1],
+            spark=plot.spark,
             most=queries,
         )
 
@@ -80,6 +81,7 @@ class Pages:
             word=word,
             filters=filters,
             order=queries.ORDERS[word].explained,
+            look=LOOK,
             words=[one for one in queries.ORDERS if one],
             classes=list(JobClass),
             is_first="after" not in asked,

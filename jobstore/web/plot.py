@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 from jobstore.lifecycle import JobStatus
 from jobstore.model import Attempt, Job
-from jobstore.web.reading import Minute
+from jobstore.web.values import Minute
 
-__all__ = ["Bar", "Event", "Flow", "Strip", "events", "flow", "strip"]
+__all__ = ["Bar", "Event", "Flow", "Strip", "events", "flow", "spark", "strip"]
 
 WIDTH = 732
 HEIGHT = 120
@@ -99,6 +99,16 @@ def flow(minutes: Sequence[Minute]) -> Flow:
         totals={
             kind: sum(one.counts.get(kind, 0) for one in minutes) for kind in kinds
         },
+    )
+
+
+def spark(counts: Sequence[int]) -> str:
+    """
+    Lay out a small line of an hour's minutes, each line to its own measure.
+    """
+    top = max([*counts, 1])
+    return " ".join(
+        f"{number},{16 - 15 * jobs / top:.3g}" for number, jobs in enumerate(counts)
     )
 
 

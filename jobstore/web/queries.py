@@ -136,52 +136,56 @@ GROUP BY queue, class_rank
 # The last hour by minute, from the newest back to a bound. Index: job_finished_idx,
 # job_pkey.
 FLOW = """
-SELECT date_trunc('minute', finished_at) AS minute, status, count(*)
+SELECT date_trunc('minute', finished_at) AS minute, queue, class_rank, status, count(*)
 FROM (
-    SELECT finished_at, status FROM {s}.job
+    SELECT finished_at, queue, class_rank, status FROM {s}.job
     WHERE finished_at >= date_trunc('minute', statement_timestamp()) - interval '1 hour'
     ORDER BY finished_at DESC LIMIT %(most)s
 ) AS ended
-GROUP BY 1, 2
+GROUP BY 1, 2, 3, 4
 UNION ALL
-SELECT date_trunc('minute', created_at), 'created', count(*)
+SELECT date_trunc('minute', created_at), queue, class_rank, 'created', count(*)
 FROM (
-    SELECT created_at FROM {s}.job
+    SELECT created_at, queue, class_rank FROM {s}.job
     WHERE id >= {s}.ulid_at(
         date_trunc('minute', statement_timestamp()) - interval '1 hour'
     )
     ORDER BY id DESC LIMIT %(most)s
 ) AS made
-GROUP BY 1, 2
+GROUP BY 1, 2, 3
 """
 
 # The same where an hour holds more than that: of each minute the first jobs, and how
 # far they reach; the caller works out the rest of the minute.
 FLOW_SAMPLED = """
-SELECT minute.at, seen.status, seen.jobs, seen.looked, seen.reach
+SELECT minute.at, seen.queue, seen.class_rank, seen.status, seen.jobs,
+    seen.looked, seen.reach
 FROM (
     SELECT date_trunc('minute', statement_timestamp()) - n * interval '1 minute' AS at
     FROM generate_series(0, 60) AS n
 ) AS minute
 CROSS JOIN LATERAL (
-    SELECT first.status, count(*) AS jobs,
+    SELECT first.queue, first.class_rank, first.status, count(*) AS jobs,
         (sum(count(*)) OVER ())::bigint AS looked,
         max(max(first.at)) OVER () - minute.at AS reach
     FROM (
-        SELECT job.status, job.finished_at AS at FROM {s}.job
+        SELECT job.queue, job.class_rank, job.status, job.finished_at AS at
+        FROM {s}.job
         WHERE job.finished_at >= minute.at
             AND job.finished_at < minute.at + interval '1 minute'
         ORDER BY job.finished_at LIMIT %(most)s
     ) AS first
-    GROUP BY first.status
+    GROUP BY first.queue, first.class_rank, first.status
     UNION ALL
-    SELECT 'created', count(*), count(*), max(first.at) - minute.at
+    SELECT first.queue, first.class_rank, 'created', count(*),
+        (sum(count(*)) OVER ())::bigint, max(max(first.at)) OVER () - minute.at
     FROM (
-        SELECT job.created_at AS at FROM {s}.job
+        SELECT job.queue, job.class_rank, job.created_at AS at FROM {s}.job
         WHERE job.id >= {s}.ulid_at(minute.at)
             AND job.id < {s}.ulid_at(minute.at + interval '1 minute')
         ORDER BY job.id LIMIT %(most)s
     ) AS first
+    GROUP BY first.queue, first.class_rank
 ) AS seen
 """
 

@@ -1,9 +1,8 @@
 """
-What the page reads, as values.
+How the page reads: a store whose sessions cannot write, and more to ask of it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -17,23 +16,18 @@ from jobstore.postgres.engine import engine_url
 from jobstore.postgres.rows import to_attempt, to_job
 from jobstore.postgres.session import Call, Session
 from jobstore.web import queries as sql
+from jobstore.web.values import (
+    Deed,
+    Failures,
+    Found,
+    Line,
+    Minute,
+    Overview,
+    Seen,
+    Sizes,
+)
 
-__all__ = [
-    "FILTERS",
-    "NOT_ALLOWED",
-    "PAGE",
-    "Deed",
-    "Failures",
-    "Found",
-    "Line",
-    "Minute",
-    "Overview",
-    "Reader",
-    "Seen",
-    "Sizes",
-    "named",
-    "of_class",
-]
+__all__ = ["FILTERS", "LIMITS", "LOOK", "NOT_ALLOWED", "PAGE", "Reader", "named"]
 
 T = TypeVar("T")
 
@@ -49,124 +43,6 @@ _AUDIT_LOOK = 1_000
 _BY_RANK = {job_class.rank: job_class for job_class in JobClass}
 # A page is looked at by people: it answers soon, or says that it can't.
 LIMITS = Limits(statement=timedelta(seconds=10), call=timedelta(seconds=20))
-
-
-@dataclass(slots=True, kw_only=True)
-class Line:
-    """
-    One queue and class on the overview.
-    """
-
-    queue: str
-    job_class: JobClass
-    ready: int = 0
-    ready_since: datetime | None = None
-    running: int = 0
-    running_since: datetime | None = None
-    expired: int = 0
-    scheduled: int = 0
-    next_due_at: datetime | None = None
-    waiting: int = 0
-    exhausted: int = 0
-
-
-@dataclass(slots=True)
-class Minute:
-    """
-    What one minute of the last hour saw; counts of a sampled minute are estimates.
-    """
-
-    at: datetime
-    counts: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """
-    All that the first page shows.
-    """
-
-    at: datetime
-    lines: list[Line]
-    minutes: list[Minute]
-    is_sampled: bool
-    bounded: frozenset[str]
-    """States of which there are more than were counted, and "lines"."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """
-    One page of a listing.
-    """
-
-    jobs: list[Job]
-    after: str | None
-    """Where the next page begins; None: there is none."""
-    looked_back_to: datetime | None
-    """Set if the search gave up here, before the end, without filling the page."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failures:
-    """
-    Failures with one error code.
-    """
-
-    error_code: str
-    jobs: int
-    first_at: datetime
-    last_at: datetime
-    newest_id: str
-    kinds: tuple[list[str], int]
-    """Some of them, and how many there are; so for queues and tenants."""
-    queues: tuple[list[str], int]
-    tenants: tuple[list[str], int]
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """
-    How large a job's payload and result are.
-    """
-
-    content_type: str | None
-    payload_bytes: int | None
-    result_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
-    """
-    What an operator did to a job, by the functions of the schema.
-    """
-
-    at: datetime
-    who: str
-    application: str
-    action: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """
-    One job with all that is around it.
-    """
-
-    job: Job
-    sizes: Sizes | None
-    """None: the role may not look at payloads."""
-    attempts: list[Attempt]
-    """The newest ones, newest first."""
-    ancestors: list[tuple[str, str, str]]
-    """Id, kind and status, from the top down to the parent."""
-    children: list[Job]
-    next_child: str | None
-    deeds: list[Deed]
-    """Newest first; none if the role may not look into the audit."""
-    explanation: str
 
 
 class Reader(PostgresStore):
@@ -299,10 +175,10 @@ def _overview(session: Session) -> Overview:
         fresh = Line(queue=queue, job_class=of_class(rank))
         return lines.setdefault((queue, rank), fresh)
 
-    ready = session.rows(sql.READY, lines=sql.MOST_LINES + 1, most=sql.MOST_READY + 1)
-    if len(ready) > sql.MOST_LINES:
+    ready = session.rows(sql.READY, lines=sql.MOST_LINES, most=sql.MOST_READY + 1)
+    if len(ready) == sql.MOST_LINES:
         bounded.add("lines")
-    for queue, rank, jobs, since in ready[: sql.MOST_LINES]:
+    for queue, rank, jobs, since in ready:
         one = line(queue, rank)
         one.ready, one.ready_since = jobs, _utc(since)
     totals = dict.fromkeys(("processing", "scheduled", "waiting", "exhausted"), 0)
@@ -318,7 +194,8 @@ def _overview(session: Session) -> Overview:
         else:
             setattr(one, state, jobs)
     bounded |= {state for state, total in totals.items() if total >= sql.MOST_OPEN}
-    minutes, is_sampled, at = _flow(session)
+    at = _now(session)
+    minutes, is_sampled = _flow(session, at, line)
     return Overview(
         at=at,
         lines=[lines[key] for key in sorted(lines)],
@@ -328,42 +205,43 @@ def _overview(session: Session) -> Overview:
     )
 
 
-def _flow(session: Session) -> tuple[list[Minute], bool, datetime]:
-    at = _now(session)
-    first = at.replace(second=0, microsecond=0) - timedelta(minutes=60)
-    minutes = {
-        start: Minute(start)
-        for start in (first + timedelta(minutes=number) for number in range(61))
-    }
-    seen = {"created": 0, "ended": 0}
+def _flow(
+    session: Session, at: datetime, line: Callable[[str, int], Line]
+) -> tuple[list[Minute], bool]:
+    """
+    Read what each minute of the last hour saw, whole or sampled.
+    """
+    this_minute = at.replace(second=0, microsecond=0)
+    first = this_minute - timedelta(minutes=60)
+    minutes = [Minute(first + timedelta(minutes=number)) for number in range(61)]
+
+    def count(start: datetime, queue: str, rank: int, status: str, jobs: int) -> None:
+        number = (start.astimezone(UTC) - first) // timedelta(minutes=1)
+        # A job's id has its creator's clock; what lies outside the hour is left out.
+        if not 0 <= number <= 60:
+            return
+        counts = minutes[number].counts
+        counts[status] = counts.get(status, 0) + jobs
+        if status != "created":
+            line(queue, rank).ended[number] += jobs
+
     rows = session.rows(sql.FLOW, most=sql.MOST_FLOW)
-    for start, status, jobs in rows:
-        seen["created" if status == "created" else "ended"] += jobs
-        _count(minutes, start, status, jobs)
-    if max(seen.values()) < sql.MOST_FLOW:
-        return list(minutes.values()), False, at
-    for minute in minutes.values():
-        minute.counts.clear()
-    now = at - at.replace(second=0, microsecond=0)
-    for start, status, jobs, looked, reach in session.rows(
+    made = sum(row[4] for row in rows if row[3] == "created")
+    ended = sum(row[4] for row in rows) - made
+    if max(made, ended) < sql.MOST_FLOW:
+        for row in rows:
+            count(*row)
+        return minutes, False
+    for start, queue, rank, status, jobs, looked, reach in session.rows(
         sql.FLOW_SAMPLED, most=sql.MOST_SAMPLED
     ):
-        is_last = start.astimezone(UTC) == max(minutes)
-        length = now if is_last else timedelta(minutes=1)
+        is_last = start.astimezone(UTC) == this_minute
+        length = at - this_minute if is_last else timedelta(minutes=1)
         share = 1.0
         if looked >= sql.MOST_SAMPLED:
             share = max(1.0, length / max(reach, timedelta(milliseconds=100)))
-        _count(minutes, start, status, round(jobs * share))
-    return list(minutes.values()), True, at
-
-
-def _count(
-    minutes: dict[datetime, Minute], start: datetime, status: str, jobs: int
-) -> None:
-    # A job's id has its creator's clock; what lies outside the hour is left out.
-    minute = minutes.get(start.astimezone(UTC))
-    if minute is not None:
-        minute.counts[status] = minute.counts.get(status, 0) + jobs
+        count(start, queue, rank, status, round(jobs * share))
+    return minutes, True
 
 
 def _search(

@@ -2,6 +2,7 @@
 From values to HTML: the templates and how they write numbers, times and text.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +13,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 __all__ = ["Renderer", "duration", "shown", "size"]
+
+
+_ID = re.compile(r"\b([0-7][0-9A-HJKMNP-TV-Z]{25})\b")
 
 
 class Renderer:
@@ -35,6 +39,7 @@ class Renderer:
             "shown": shown,
             "size": size,
             "utc": utc,
+            "words_and_ids": words_and_ids,
         }
         self._environment.globals |= always
 
@@ -94,6 +99,13 @@ def exactly(length: timedelta) -> str:
     """
     seconds = length.total_seconds()
     return f"{seconds:.3f} s" if 0 <= seconds < 10 else duration(length)
+
+
+def words_and_ids(text: str) -> list[tuple[str, bool]]:
+    """
+    Cut text at the ids of jobs in it; say of each part whether it is one.
+    """
+    return [(part, bool(_ID.fullmatch(part))) for part in _ID.split(text) if part]
 
 
 def utc(instant: datetime) -> str:

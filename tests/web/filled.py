@@ -40,7 +40,7 @@ CROSS JOIN LATERAL (
 ) AS made
 CROSS JOIN LATERAL (
     SELECT CASE WHEN m BETWEEN 12 AND 24 AND n % 5 = 0 OR (n + m) % 41 = 0 THEN 'failed'
-        WHEN (n * m) % 53 = 0 THEN 'cancelled' ELSE 'completed' END AS status
+        WHEN (n * 7 + m) % 47 = 0 THEN 'cancelled' ELSE 'completed' END AS status
 ) AS ended
 """  # noqa: E501
 

@@ -21,7 +21,7 @@ def ids_in(text: str) -> list[str]:
 
 async def test_an_empty_store_has_all_its_pages(page: httpx.AsyncClient) -> None:
     for path, said in {
-        "/": "No open job",
+        "/": "No open job, and none",
         "/jobs": "No job matches",
         "/failures": "No job failed",
     }.items():
@@ -44,9 +44,9 @@ async def test_the_overview_counts_what_is_open(
         for row in re.findall(r"<tr>.*?</tr>", text.split('id="queues"')[1], re.DOTALL)
     ]
     mail, ocr = rows[1:]
-    assert mail[:5] == ["mail", "batch", "1", "7", "min"]
-    assert ocr[:3] == ["ocr", "interactive", "2"]
-    assert ocr[-5:] == ["1", "0", "\u2013", "0", "0"], "one lease has expired"
+    assert mail[:6] == ["mail", "batch", "0", "1", "7", "min"]
+    assert ocr[:4] == ["ocr", "interactive", "0", "2"]
+    assert ocr[-4:] == ["1", "0", "\u2013", "0"], "one lease has expired"
 
 
 @pytest.mark.parametrize(
