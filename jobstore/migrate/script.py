@@ -76,9 +76,13 @@ def rendering(output: TextIO, schema: str) -> Iterator["_Explaining"]:
 SET client_encoding = 'UTF8';
 SET statement_timeout = 0;
 SET idle_in_transaction_session_timeout = 0;
--- One migrator at a time: waits for the others, and ends with the session.
-SET lock_timeout = 0;
-SELECT pg_advisory_lock(hashtextextended('{key}', 0));
+-- One migrator at a time. It does not wait for another: its snapshot would hold up an
+-- index that the other one builds concurrently.
+DO $do$ BEGIN
+    IF NOT pg_try_advisory_lock(hashtextextended('{key}', 0)) THEN
+        RAISE EXCEPTION 'another migration runs: nothing was done, try again later';
+    END IF;
+END $do$;
 -- Gives up rather than make others queue behind it; then run the rest again.
 SET lock_timeout = '{LOCK_TIMEOUT_MS}ms';
 

@@ -71,6 +71,21 @@ def test_on_another_revision_it_does_nothing(
     assert migrate.current(dsn, schema=empty_schema) == "0002"
 
 
+def test_while_another_one_migrates_it_does_nothing(
+    dsn: str, empty_schema: str
+) -> None:
+    with (
+        migrate.migrating(dsn, schema=empty_schema),
+        pytest.raises(psycopg.errors.RaiseException, match="another migration runs"),
+    ):
+        run(dsn, migrate.sql(schema=empty_schema))
+    assert migrate.current(dsn, schema=empty_schema) is None
+    run(dsn, migrate.sql(schema=empty_schema))
+    # And it lets go of the lock in the end.
+    with migrate.migrating(dsn, schema=empty_schema):
+        pass
+
+
 def test_what_there_is_nothing_to_do_for() -> None:
     assert migrate.sql(from_revision="head") == ""
     for wrong in ("nonsense", "", "0001; DROP TABLE job"):
