@@ -10,7 +10,7 @@ CODE := $(wildcard jobstore migrations tests demo benchmarks)
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint types architecture migration-lint expected-schema check bench bench-full \
+.PHONY: help demo test quick lint types architecture migration-lint expected-schema check bench bench-full screenshots \
 	format lock clean
 
 help: ## Show this list
@@ -55,6 +55,9 @@ bench: $(READY) ## Measure against raw SQL, a few minutes (ARGS="--dsn … singl
 
 bench-full: $(READY) ## The same with large tables and a held snapshot, about an hour
 	@$(BIN)/python -m benchmarks --full $(ARGS)
+
+screenshots: $(READY) ## Renew the pictures of the page in docs/images (needs Chromium)
+	@$(BIN)/python -m tests.web.screenshots docs/images
 
 format: $(READY) ## Format the code and sort the imports
 	@$(BIN)/ruff check --fix $(CODE)

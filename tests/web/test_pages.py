@@ -4,6 +4,7 @@ What the pages show, and what they never do.
 
 import re
 from datetime import timedelta
+from pathlib import Path
 
 import httpx
 import pytest
@@ -224,6 +225,14 @@ async def test_mounted_in_another_application(dsn: str, schema: str) -> None:
         assert links
         assert all(link.startswith("/queue/") for link in links)
         assert (await client.get("/queue/static/page.css")).status_code == 200
+
+
+def test_the_pictures_in_the_documentation_are_there_and_small() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    named = re.findall(r"\((images/web-[^)]+)\)", (docs / "web.md").read_text())
+    assert len(set(named)) == len(list((docs / "images").glob("web-*.png")))
+    for name in named:
+        assert 0 < (docs / name).stat().st_size < 200_000
 
 
 async def test_a_schema_that_is_missing_is_told(dsn: str, empty_schema: str) -> None:
