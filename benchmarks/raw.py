@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.bench import Bench
-from jobstore.ids import new_id
+from jobstore.ids import new_id, new_ids
 from jobstore.model import NewJob
 from jobstore.postgres.floor import NO_FLOOR
 from jobstore.postgres.operations.create import arrays_of, row_of
@@ -121,4 +121,4 @@ def rows(jobs: Sequence[NewJob]) -> Parameters:
     """
     Return what INSERT_ROWS takes: an array for each column.
     """
-    return arrays_of(jobs, [new_id() for _ in jobs])
+    return arrays_of(jobs, new_ids(len(jobs)))

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 
 from jobstore import checks
-from jobstore.ids import known_id, new_id, process_name
+from jobstore.ids import known_id, new_id, new_ids, process_name
 from jobstore.lifecycle import JobClass, JobStatus
 from jobstore.model import (
     Attempt,
@@ -70,7 +70,7 @@ class Calls:
         run = partial(
             creating.create_many,
             new=jobs,
-            job_ids=[new_id() for _ in jobs],
+            job_ids=new_ids(len(jobs)),
             strict=strict,
         )
         # Of several, one may be refused after the others were inserted.
@@ -90,7 +90,7 @@ class Calls:
             fan_out,
             lease=lease,
             children=jobs,
-            job_ids=[new_id() for _ in jobs],
+            job_ids=new_ids(len(jobs)),
             on_child_failure=checks.check_child_failure(on_child_failure),
         )
         return Call(run, transaction=True, repeatable=False)

@@ -41,7 +41,7 @@ def metadata(schema: str) -> MetaData:
     """
     tables = MetaData(schema=schema)
     _job(tables, schema)
-    _payload(tables, schema)
+    _payload(tables)
     _idempotency_key(tables)
     _attempt(tables, schema)
     _audit(tables)
@@ -293,7 +293,7 @@ def _job(tables: MetaData, schema: str) -> None:
     )
 
 
-def _payload(tables: MetaData, schema: str) -> None:
+def _payload(tables: MetaData) -> None:
     Table(
         "payload",
         tables,
@@ -312,12 +312,6 @@ def _payload(tables: MetaData, schema: str) -> None:
             comment="The bytes as submitted, not compressed.",
         ),
         PrimaryKeyConstraint("job_id", name="payload_pkey"),
-        ForeignKeyConstraint(
-            ["job_id"],
-            [f"{schema}.job.id"],
-            name="payload_job_fkey",
-            ondelete="CASCADE",
-        ),
         *_checks("payload_content_type_check"),
         comment="The work itself, one row for each job; goes with its job.",
     )

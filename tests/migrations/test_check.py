@@ -29,10 +29,10 @@ CHANGES = {
     "ALTER TABLE job DROP CONSTRAINT job_result_check": (
         ("missing", "constraint", "job.job_result_check"),
     ),
-    "ALTER TABLE payload DROP CONSTRAINT payload_job_fkey;"
-    "ALTER TABLE payload ADD CONSTRAINT payload_job_fkey"
+    "ALTER TABLE attempt DROP CONSTRAINT attempt_job_fkey;"
+    "ALTER TABLE attempt ADD CONSTRAINT attempt_job_fkey"
     " FOREIGN KEY (job_id) REFERENCES job (id) ON DELETE CASCADE NOT VALID": (
-        ("changed", "constraint", "payload.payload_job_fkey"),
+        ("changed", "constraint", "attempt.attempt_job_fkey"),
     ),
     "ALTER TABLE job DROP COLUMN traceparent CASCADE": (
         ("missing", "column", "job.traceparent"),
@@ -45,7 +45,7 @@ CHANGES = {
         ("changed", "column", "job.worker"),
     ),
     "ALTER TABLE job RESET (fillfactor)": (("changed", "storage parameters", "job"),),
-    "ALTER TABLE job SET UNLOGGED": (),  # refused: payload refers to it
+    "ALTER TABLE job SET UNLOGGED": (),  # refused: attempt refers to it
     "DROP INDEX job_ready_idx": (("missing", "index", "job_ready_idx"),),
     "DROP INDEX job_failed_idx; CREATE INDEX job_failed_idx ON job (id)": (
         ("changed", "index", "job_failed_idx"),

@@ -263,15 +263,15 @@ def test_missing_columns_and_constraints(fresh_place: Place, dsn: str) -> None:
     place = fresh_place
     assert told(place, dsn, "tables") == []
     place.ask("ALTER TABLE {s}.job DROP COLUMN pages")
-    place.ask("ALTER TABLE {s}.payload DROP CONSTRAINT payload_job_fkey")
+    place.ask("ALTER TABLE {s}.attempt DROP CONSTRAINT attempt_job_fkey")
     place.ask(
-        "ALTER TABLE {s}.payload ADD CONSTRAINT payload_job_fkey "
+        "ALTER TABLE {s}.attempt ADD CONSTRAINT attempt_job_fkey "
         "FOREIGN KEY (job_id) REFERENCES {s}.job (id) NOT VALID"
     )
     findings = found(dsn, "tables", schema=place.schema)
     assert [one.message for one in findings] == [
         "table job lacks pages",
-        "constraint payload.payload_job_fkey is changed",
+        "constraint attempt.attempt_job_fkey is changed",
     ]
 
 

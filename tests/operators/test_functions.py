@@ -619,5 +619,5 @@ def test_nobody_makes_a_function_mean_other_tables(place: Place) -> None:
             "SELECT count(*) FROM pg_proc "
             "WHERE pronamespace = '{s}'::regnamespace AND prosecdef"
         )
-        == 4
+        == 6
     )

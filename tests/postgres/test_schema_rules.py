@@ -243,7 +243,8 @@ def test_heartbeats_are_hot(store: PostgresStore, hand: Admin, schema: str) -> N
         if made >= total:
             break
         hand.execute("SELECT pg_sleep(0.01)")
-    assert hot / total >= 0.95
+    # Not all: a page that another session's snapshot keeps full has no room for one.
+    assert hot / total >= 0.9
 
 
 def test_everything_is_explained_to_operators(hand: Admin, schema: str) -> None:
@@ -300,3 +301,27 @@ def test_a_duplicate_create_writes_nothing(
             assert store.create(NewJob(kind="k", idem_key="k")).job == job
         holder.rollback()
     assert versions() == before
+
+
+def test_payloads_go_with_their_jobs_whoever_deletes_them(
+    store: PostgresStore, hand: Admin
+) -> None:
+    created = store.create_many([NewJob(kind="k", payload=b"x") for _ in range(4)])
+    ids = [one.job.id for one in created]
+    left = b"SELECT array_agg(job_id ORDER BY job_id) FROM payload"
+    hand.execute("DELETE FROM job WHERE id = ANY(%s)", (ids[:2],))
+    assert hand.execute(left).fetchone() == (ids[2:],)
+    hand.execute("TRUNCATE job CASCADE")
+    assert hand.execute(left).fetchone() == (None,)
+
+
+@pytest.mark.parametrize("name", ["_delete_payloads", "_truncate_payloads"])
+def test_nobody_hangs_the_deletion_of_payloads_on_a_table_of_his_own(
+    hand: Admin, name: str
+) -> None:
+    # They run with their owner's rights, for those who may delete jobs.
+    rights = hand.execute(
+        "SELECT proacl::text LIKE %s FROM pg_proc WHERE oid = %s::regproc",
+        ("%{=X/%", name),
+    )
+    assert rights.fetchone() == (False,)

@@ -317,13 +317,16 @@ def test_a_long_transaction_does_not_date_a_lease_back(
 
 
 def test_an_instant_that_cannot_be_read_back_is_no_lost_server(
-    store: PostgresStore, dsn: str
+    store: PostgresStore, dsn: str, schema: str
 ) -> None:
     far = sqlalchemy.create_engine(
         dsn, connect_args={"options": "-c TimeZone=Asia/Tokyo"}
     )
-    last = NewJob(kind="k", available_at=datetime.max.replace(tzinfo=UTC))
+    new = NewJob(kind="k", idem_key="a", available_at=datetime(2100, 1, 1, tzinfo=UTC))
+    store.create(new)
+    with far.begin() as hand:
+        last = "9999-12-31 23:59Z"
+        hand.exec_driver_sql(f"UPDATE {schema}.job SET available_at = '{last}'")
     with far.begin() as connection, pytest.raises(StoreFault, match="timestamp"):
-        store.within(connection).create(last)
-    assert store.list() == []
+        store.within(connection).create(new)
     far.dispose()

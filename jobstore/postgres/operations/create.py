@@ -202,25 +202,38 @@ def row_of(new: NewJob, job_id: str) -> dict[str, Any]:
 
 def arrays_of(new: Sequence[NewJob], job_ids: Sequence[str]) -> dict[str, Any]:
     """
-    Return what CREATE_JOBS takes: an array for each column.
+    Return what CREATE_JOBS takes: for each column an array, or what all have in common.
     """
-    return {
+    parameters: dict[str, Any] = {
         "job_ids": list(job_ids),
-        "tenants": [one.tenant for one in new],
-        "idem_keys": [one.idem_key for one in new],
-        "fingerprints": [one.fingerprint if one.idem_key else None for one in new],
-        "queues": [one.queue for one in new],
-        "kinds": [one.kind for one in new],
-        "job_classes": [str(one.job_class) for one in new],
-        "max_attempts": [one.max_attempts for one in new],
-        "available_at": [one.available_at for one in new],
-        "parent_ids": [one.parent_id for one in new],
-        # An array of arrays could not hold rows of different lengths.
-        "pages": ["{" + ",".join(map(str, one.pages)) + "}" for one in new],
-        "traceparents": [one.traceparent for one in new],
-        "content_types": [one.content_type for one in new],
         "payloads": [one.payload for one in new],
     }
+    columns: dict[tuple[str, str], list[Any]] = {
+        ("tenant", "tenants"): [one.tenant for one in new],
+        ("idem_key", "idem_keys"): (keys := [one.idem_key for one in new]),
+        ("fingerprint", "fingerprints"): (
+            [one.fingerprint if one.idem_key else None for one in new]
+            if any(keys)
+            else [None]
+        ),
+        ("queue", "queues"): [one.queue for one in new],
+        ("kind", "kinds"): [one.kind for one in new],
+        ("job_class", "job_classes"): [str(one.job_class) for one in new],
+        ("max_attempts", "limits_of_attempts"): [one.max_attempts for one in new],
+        ("available_at", "available_ats"): [one.available_at for one in new],
+        ("parent_id", "parent_ids"): [one.parent_id for one in new],
+        # An array of arrays could not hold rows of different lengths.
+        ("pages", "pages_of_jobs"): [
+            "{" + ",".join(map(str, one.pages)) + "}" for one in new
+        ],
+        ("traceparent", "traceparents"): [one.traceparent for one in new],
+        ("content_type", "content_types"): [one.content_type for one in new],
+    }
+    for (common, many), values in columns.items():
+        is_common = values.count(values[0]) == len(values)
+        parameters[common] = values[0] if is_common else None
+        parameters[many] = [] if is_common else values
+    return parameters
 
 
 def find(

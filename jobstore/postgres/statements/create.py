@@ -51,17 +51,34 @@ SELECT status, created_at FROM created
 
 # The same for many: the ids of what was created, of that what is due later, and the
 # created_at of all, in one row: a thousand would take as long to read as to insert.
+# What all jobs have in common is said once, beside an array that is empty: unnest fills
+# it up with NULL. For a thousand jobs that is a third of the time.
 # Keys are inserted in one order, so that two creators of the same keys wait for each
 # other instead of deadlocking.
 CREATE_JOBS = f"""
 WITH asked AS MATERIALIZED (
-    SELECT *
+    SELECT
+        id,
+        coalesce(tenant, %(tenant)s::text) AS tenant,
+        coalesce(idem_key, %(idem_key)s::text) AS idem_key,
+        coalesce(fingerprint, %(fingerprint)b::bytea) AS fingerprint,
+        coalesce(queue, %(queue)s::text) AS queue,
+        coalesce(kind, %(kind)s::text) AS kind,
+        coalesce(job_class, %(job_class)s::text) AS job_class,
+        coalesce(max_attempts, %(max_attempts)s::int) AS max_attempts,
+        coalesce(available_at, %(available_at)s::timestamptz) AS available_at,
+        coalesce(parent_id, %(parent_id)s::text) AS parent_id,
+        coalesce(pages, %(pages)s::text) AS pages,
+        coalesce(traceparent, %(traceparent)s::text) AS traceparent,
+        coalesce(content_type, %(content_type)s::text) AS content_type,
+        data
     FROM unnest(
         %(job_ids)b::text[], %(tenants)b::text[], %(idem_keys)b::text[],
         %(fingerprints)b::bytea[], %(queues)b::text[], %(kinds)b::text[],
-        %(job_classes)b::text[], %(max_attempts)b::int[],
-        %(available_at)s::timestamptz[], %(parent_ids)b::text[], %(pages)b::text[],
-        %(traceparents)b::text[], %(content_types)b::text[], %(payloads)b::bytea[]
+        %(job_classes)b::text[], %(limits_of_attempts)b::int[],
+        %(available_ats)s::timestamptz[], %(parent_ids)b::text[],
+        %(pages_of_jobs)b::text[], %(traceparents)b::text[],
+        %(content_types)b::text[], %(payloads)b::bytea[]
     ) AS asked (
         id, tenant, idem_key, fingerprint, queue, kind, job_class, max_attempts,
         available_at, parent_id, pages, traceparent, content_type, data
