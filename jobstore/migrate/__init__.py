@@ -10,7 +10,7 @@ migration that itself queues behind an idle reader.
 import jobstore.migrate.concurrently  # noqa: F401 - registers operations of Alembic
 from jobstore.migrate.chain import head
 from jobstore.migrate.checking import Check, Difference, Problem, State, check
-from jobstore.migrate.compare import comparison
+from jobstore.migrate.compare import comparison, without_jobstore
 from jobstore.migrate.connection import migrating
 from jobstore.migrate.move import downgrade, upgrade
 from jobstore.migrate.script import rendering, sql
@@ -37,4 +37,5 @@ __all__ = [
     "stating",
     "upgrade",
     "wait",
+    "without_jobstore",
 ]

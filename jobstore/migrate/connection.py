@@ -6,8 +6,9 @@ import contextlib
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
@@ -57,6 +58,8 @@ def connected(target: str | Engine) -> Iterator[Connection]:
     engine = create_engine(
         url, poolclass=NullPool, isolation_level="AUTOCOMMIT", hide_parameters=True
     )
+    # Before SQLAlchemy asks which schema is the default one.
+    event.listen(engine, "connect", _forget_search_path, insert=True)
     try:
         connection = engine.connect()
     except OperationalError as error:
@@ -68,6 +71,15 @@ def connected(target: str | Engine) -> Iterator[Connection]:
     finally:
         connection.close()
         engine.dispose()
+
+
+def _forget_search_path(driver: Any, _record: object) -> None:
+    """
+    See nothing without its schema: ours is compared by name, even if it is public.
+    """
+    with driver.cursor() as cursor:
+        cursor.execute("SET search_path = pg_catalog")
+    driver.commit()
 
 
 def _take_lock(holder: Connection, schema: str) -> None:
