@@ -99,8 +99,7 @@ SELECT 'function', '', signature, concat_ws(' ', lanname, prokind, provolatile,
     coalesce(pg_get_function_sqlbody(function.oid), prosrc))
 FROM function JOIN pg_language ON pg_language.oid = prolang
 UNION ALL
-SELECT 'comment', relname, relname, obj_description(oid, 'pg_class')
-FROM relation WHERE relname <> 'jobstore_version'
+SELECT 'comment', relname, relname, obj_description(oid, 'pg_class') FROM relation
 UNION ALL
 SELECT 'comment', relname, relname || '.' || attname, col_description(oid, attnum)
 FROM relation JOIN pg_attribute ON attrelid = relation.oid

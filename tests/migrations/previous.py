@@ -109,7 +109,7 @@ class Previous:
             capture_output=True,
             text=True,
             check=False,
-            timeout=280,
+            timeout=600,
         )
 
 

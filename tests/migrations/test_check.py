@@ -66,6 +66,10 @@ CHANGES = {
     ),
     "ALTER TABLE job ENABLE ROW LEVEL SECURITY": (("changed", "table", "job"),),
     "COMMENT ON COLUMN job.fence IS 'nothing'": (("changed", "comment", "job.fence"),),
+    # Which says what code works on the schema.
+    "COMMENT ON TABLE jobstore_version IS NULL": (
+        ("missing", "comment", "jobstore_version"),
+    ),
     "DROP TABLE audit CASCADE": (("missing", "table", "audit"),),
     # None of our business.
     "CREATE TABLE guest (id int REFERENCES mine (id))": (),

@@ -11,6 +11,7 @@ import pytest
 
 from jobstore import migrate
 from jobstore.migrate.chain import scripts
+from jobstore.postgres.window import NEEDED
 from tests.migrations.previous import Previous, newest_tag, unpack
 from tests.migrations.releases import NextRelease
 
@@ -29,6 +30,7 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Previous:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(700)
 def test_the_previous_release_works_on_this_schema_and_an_expanded_one(
     dsn: str, empty_schema: str, tmp_path: Path, previous: Previous
 ) -> None:
@@ -39,6 +41,7 @@ def test_the_previous_release_works_on_this_schema_and_an_expanded_one(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(700)
 @pytest.mark.parametrize("change", [CONTRACT, TIGHTEN])
 def test_what_contracts_and_says_it_expands_is_caught(
     dsn: str, empty_schema: str, tmp_path: Path, previous: Previous, change: str
@@ -67,6 +70,18 @@ def test_no_revision_since_the_previous_release_shuts_it_out(
         assert int(script.module.compatible_from) <= int(previous.head()), (
             f"{script.revision} must wait for the release after this one"
         )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+def test_this_code_works_on_the_oldest_schema_that_it_needs(
+    dsn: str, empty_schema: str, tmp_path: Path
+) -> None:
+    migrate.upgrade(dsn, schema=empty_schema, revision=NEEDED)
+    this = unpack(None, tmp_path / "this")
+    ran = this.contract(dsn, empty_schema, "-k", "TestPostgresStore")
+    assert ran.returncode == 0, ran.stdout[-3000:]
+    assert _count(ran, "passed") > 250
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

@@ -3,10 +3,14 @@ The script for review: it makes what `up` makes, and what it says of locks is tr
 """
 
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import make_url
 
 from jobstore import InvalidInput, migrate
 from jobstore.migrate.locks import BLOCKS, lock_of
@@ -44,6 +48,32 @@ def test_it_needs_no_database_and_makes_what_up_makes(database: str, name: str) 
     run(database, migrate.sql(schema=name))
     assert migrate.check(database, schema=name).is_ok
     assert migrate.current(database, schema=name) == migrate.head()
+
+
+PSQL = shutil.which("psql") or next(
+    map(str, Path("/usr/lib/postgresql").glob("*/bin/psql")), None
+)
+
+
+@pytest.mark.skipif(PSQL is None, reason="needs psql")
+def test_psql_runs_it(dsn: str, empty_schema: str) -> None:
+    assert PSQL is not None
+    for start in ("base", "0003"):
+        script = migrate.sql(schema=empty_schema, from_revision=start)
+        if start != "base":
+            migrate.downgrade(dsn, start, schema=empty_schema)
+        subprocess.run(
+            [PSQL, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", "-", _for_psql(dsn)],
+            input=script.encode(),
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        assert migrate.check(dsn, schema=empty_schema).is_ok
+
+
+def _for_psql(dsn: str) -> str:
+    url = make_url(dsn).set(drivername="postgresql")
+    return url.render_as_string(hide_password=False)
 
 
 @pytest.mark.parametrize("start", ["base", *REVISIONS[:-1]])
