@@ -55,12 +55,13 @@ class Proxy:
                 client, _ = self._listener.accept()
                 server = self._connected()
                 self._sockets += [client, server]
+                is_cut = threading.Event()
                 for source, sink, look in (
                     (client, server, self._look_at_request),
                     (server, client, self._look_at_answer),
                 ):
                     threading.Thread(
-                        target=_pump, args=(source, sink, look), daemon=True
+                        target=_pump, args=(source, sink, look, is_cut), daemon=True
                     ).start()
 
     def _look_at_request(self, chunk: bytes) -> str | None:
@@ -78,7 +79,10 @@ class Proxy:
 
 
 def _pump(
-    source: socket.socket, sink: socket.socket, look: Callable[[bytes], str | None]
+    source: socket.socket,
+    sink: socket.socket,
+    look: Callable[[bytes], str | None],
+    is_cut: threading.Event,
 ) -> None:
     hangs = False
     with contextlib.suppress(OSError):
@@ -87,6 +91,11 @@ def _pump(
             if verdict == "hang":
                 hangs = True
                 continue
+            if is_cut.is_set():
+                break
+            if verdict is not None:
+                # Before it is passed on: the answer to it must not get through.
+                is_cut.set()
             if verdict != "drop":
                 sink.sendall(chunk)
             if verdict is not None:
