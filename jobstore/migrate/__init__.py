@@ -12,6 +12,7 @@ from jobstore.migrate.chain import head
 from jobstore.migrate.checking import Check, Difference, Problem, State, check
 from jobstore.migrate.compare import comparison, without_jobstore
 from jobstore.migrate.connection import migrating
+from jobstore.migrate.hosting import host_downgrade, host_upgrade
 from jobstore.migrate.move import downgrade, upgrade
 from jobstore.migrate.script import rendering, sql
 from jobstore.migrate.state import Revision, current, history, require_current
@@ -30,6 +31,8 @@ __all__ = [
     "downgrade",
     "head",
     "history",
+    "host_downgrade",
+    "host_upgrade",
     "migrating",
     "rendering",
     "require_current",

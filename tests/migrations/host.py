@@ -2,7 +2,9 @@
 A host application with its own Alembic, in the database that jobstore is in too.
 """
 
+import io
 import textwrap
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,20 +25,36 @@ engine = create_engine(
     poolclass=pool.NullPool,
     connect_args={"options": f"-csearch_path={settings['search_path']}"},
 )
-with engine.connect() as connection:
-    options = {}
-    if settings["with_helper"]:
-        options = migrate.without_jobstore(
-            connection, schema=settings["jobstore"], **settings["own_filters"]
-        )
+
+
+def offline():
     context.configure(
-        connection=connection,
-        target_metadata=settings["tables"],
-        include_schemas=settings["include_schemas"],
-        **options,
+        dialect_name="postgresql",
+        dialect_opts={"paramstyle": "named"},
+        literal_binds=True,
     )
     with context.begin_transaction():
         context.run_migrations()
+
+
+def online():
+    with engine.connect() as connection:
+        options = {}
+        if settings["with_helper"]:
+            options = migrate.without_jobstore(
+                connection, schema=settings["jobstore"], **settings["own_filters"]
+            )
+        context.configure(
+            connection=connection,
+            target_metadata=settings["tables"],
+            include_schemas=settings["include_schemas"],
+            **options,
+        )
+        with context.begin_transaction():
+            context.run_migrations()
+
+
+offline() if context.is_offline_mode() else online()
 """
 
 
@@ -99,8 +117,21 @@ def downgrade():
     def upgrade(self, revision: str = "heads") -> None:
         command.upgrade(self.config(), revision)
 
-    def downgrade(self, revision: str) -> None:
-        command.downgrade(self.config(), revision)
+    def downgrade(self, revision: str, *, allow_data_loss: bool = False) -> None:
+        config = self.config()
+        words = ["allow-data-loss=yes"] if allow_data_loss else []
+        config.cmd_opts = Namespace(x=words)
+        command.downgrade(config, revision)
+
+    def sql(self, span: str, *, is_down: bool = False) -> str:
+        """
+        What ``alembic upgrade --sql`` prints.
+        """
+        config = self.config()
+        config.output_buffer = io.StringIO()
+        config.cmd_opts = Namespace(x=["allow-data-loss=yes"])
+        (command.downgrade if is_down else command.upgrade)(config, span, sql=True)
+        return config.output_buffer.getvalue()
 
     def proposals(self) -> list[str]:
         """
