@@ -16,13 +16,16 @@ __all__ = ["chromium", "launched", "served"]
 
 ROOT = Path(__file__).parents[2]
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-_QUIET = (
+_ARGUMENTS = [
+    # It opens our own pages only, and a sandbox works neither for root nor in most
+    # containers.
+    "--no-sandbox",
     "--disable-gpu",
     "--disable-background-networking",
     "--no-first-run",
     "--disable-component-update",
     "--disable-sync",
-)
+]
 
 
 def chromium() -> str | None:
@@ -38,11 +41,9 @@ def launched(executable: str) -> Iterator[Browser]:
     """
     Start the browser for a while.
     """
-    # Its sandbox does not work for root.
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=executable, args=[*_QUIET, *sandbox]
+            executable_path=executable, args=_ARGUMENTS
         )
         try:
             yield browser

@@ -34,6 +34,15 @@ class Site:
     dsn: str
     ids: dict[str, str]
 
+    def kinds(self) -> list[str]:
+        """
+        Give one path for each kind of page.
+        """
+        ids = self.ids
+        jobs = [f"jobs/{ids[name]}" for name in ("parent", "failed", "running")]
+        lists = ["", "jobs?status=failed", "jobs?queue=none", "failures"]
+        return [*lists, *jobs, f"jobs/{ids['parent']}/cancel", "jobs/nonsense"]
+
     def paths(self) -> list[str]:
         jobs = [f"jobs/{job_id}" for job_id in self.ids.values()]
         changes = [
@@ -125,7 +134,7 @@ def test_it_is_accessible_by_day_and_by_night(
     context = new_context(browser, scheme)
     page = context.new_page()
     try:
-        for path in site.paths():
+        for path in site.kinds():
             page.goto(site.url + path)
             found = axe.run(page).response["violations"]
             assert found == [], (
@@ -158,7 +167,7 @@ def test_it_fits_its_window(browser: Browser, site: Site, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": 800})
     page = context.new_page()
     try:
-        for path in site.paths():
+        for path in site.kinds():
             page.goto(site.url + path)
             needed = page.evaluate("document.documentElement.scrollWidth")
             assert needed <= width, path

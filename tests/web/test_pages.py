@@ -3,6 +3,7 @@ What the pages show, and what they never do.
 """
 
 import re
+import socket
 from datetime import timedelta
 from pathlib import Path
 
@@ -233,6 +234,28 @@ def test_the_pictures_in_the_documentation_are_there_and_small() -> None:
     assert len(set(named)) == len(list((docs / "images").glob("web-*.png")))
     for name in named:
         assert 0 < (docs / name).stat().st_size < 200_000
+
+
+async def test_a_database_that_is_away_is_told() -> None:
+    from jobstore.web.app import create_app
+
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        app = create_app(f"postgresql://ada:s3cr3t@127.0.0.1:{port}/app", operate=True)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(
+                transport=httpx.ASGITransport(app), base_url="http://localhost"
+            ) as client,
+        ):
+            for path in ("/", "/jobs", "/jobs/01ARZ3NDEKTSV4RRFFQ69G5FAV/cancel"):
+                answer = await client.get(path)
+                assert answer.status_code == 503
+                assert answer.headers["retry-after"] == "5"
+                assert "cannot connect" in answer.text
+                assert "s3cr3t" not in answer.text
+            assert (await client.get("/static/page.css")).status_code == 200
 
 
 async def test_a_schema_that_is_missing_is_told(dsn: str, empty_schema: str) -> None:
