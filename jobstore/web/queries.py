@@ -2,7 +2,7 @@
 All SQL of the page: bounded, by the partial indexes, whatever the history holds.
 
 Nothing here counts history. What cannot be known without counting it is counted up to
-a bound, and the page says so ("50,000 or more"). Plans are proven at size by
+a bound, and the page says so ("10,000 or more"). Plans are proven at size by
 tests/web/test_plans.py.
 """
 
@@ -43,11 +43,11 @@ __all__ = [
 
 MOST_LINES = 200
 """Lines (queue and class) of ready jobs that the overview shows."""
-MOST_READY = 50_000
+MOST_READY = 10_000
 """Ready jobs of one line that are counted."""
 MOST_OPEN = 20_000
 """Running, scheduled, waiting jobs that are counted, of each."""
-MOST_FLOW = 100_000
+MOST_FLOW = 50_000
 """Jobs of the last hour that are counted one by one; beyond, minutes are sampled."""
 MOST_SAMPLED = 1_000
 """Jobs of one minute that are looked at then."""
