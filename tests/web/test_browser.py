@@ -230,7 +230,9 @@ def test_a_job_is_found_by_its_id(visit: Visit, site: Site) -> None:
     assert parent.inner_text() == site.ids["parent"]
 
 
-def test_the_figures_are_fetched_anew(visit: Visit, site: Site) -> None:
+def test_the_figures_are_fetched_anew(
+    visit: Visit, site: Site, context: BrowserContext
+) -> None:
     page = visit.page
     page.clock.install()
     page.goto(site.url)
@@ -238,8 +240,17 @@ def test_the_figures_are_fetched_anew(visit: Visit, site: Site) -> None:
     before = int(ready.inner_text())
     store = PostgresStore(site.dsn, schema=SCHEMA, wake_ups=False)
     store.create(NewJob(kind="fresh", queue="fresh"))
+    page.locator("summary").click()
     page.clock.run_for(10_000)
     expect(ready).to_have_text(str(before + 1))
+    expect(page.locator("summary")).to_be_focused()
+    expect(page.get_by_role("region", name="Jobs by minute")).to_be_visible()
+    context.set_offline(True)
+    page.clock.run_for(10_000)
+    expect(page.locator("#live.old")).to_be_visible()
+    context.set_offline(False)
+    page.clock.run_for(10_000)
+    expect(page.locator("#live:not(.old)")).to_be_visible()
     page.get_by_role("checkbox").uncheck()
     store.create(NewJob(kind="fresh", queue="fresh"))
     store.close()
@@ -248,6 +259,21 @@ def test_the_figures_are_fetched_anew(visit: Visit, site: Site) -> None:
     assert len(visit.asked) == asked
     page.reload()
     assert not page.get_by_role("checkbox").is_checked(), "it remembers"
+
+
+def test_it_works_without_scripts(browser: Browser, site: Site) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(site.url)
+    expect(page.locator(".tiles b").first).to_have_text(re.compile(r"\d+"))
+    page.get_by_text("The same in figures").click()
+    expect(page.get_by_role("region", name="Jobs by minute")).to_be_visible()
+    page.goto(f"{site.url}jobs/{site.ids['scheduled']}")
+    page.get_by_role("link", name="Requeue").click()
+    page.get_by_label("Why").fill("now, not tomorrow (ada)")
+    page.get_by_role("button", name="Requeue 1 job").click()
+    expect(page.locator("h1")).to_contain_text("queued")
+    context.close()
 
 
 def test_a_script_in_a_name_does_not_run(visit: Visit, site: Site) -> None:

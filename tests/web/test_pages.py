@@ -135,6 +135,18 @@ async def test_one_job_with_all_around_it(
     assert "page 3 has no content stream" in failed
 
 
+async def test_a_silent_worker_is_seen_in_the_list(
+    page: httpx.AsyncClient, place: Place
+) -> None:
+    for _ in range(2):
+        place.add()
+        job = place.claim().job
+    place.silence(job.id, 300)
+    text = (await page.get("/jobs?status=processing")).text
+    assert text.count("silent for") == 1
+    assert re.search(r"silent for <time[^>]*>5 min \d+ s", text)
+
+
 async def test_failures_are_grouped(page: httpx.AsyncClient, place: Place) -> None:
     for code in ("E_A", "E_B", "E_A"):
         place.add(tenant=f"tenant of {code}")

@@ -13,19 +13,29 @@
   place.replaceChildren(label);
   const said = place.parentElement.querySelector("time");
 
+  // Puts the new figures in place; what was open, focused or scrolled stays so.
+  function replace(fresh) {
+    const focusable = () => [...live.querySelectorAll("a, summary, [tabindex]")];
+    const scrolled = () => [...live.querySelectorAll(".scroll")];
+    const open = live.querySelector("details")?.open;
+    const focused = focusable().indexOf(document.activeElement);
+    const places = scrolled().map((one) => [one.scrollLeft, one.scrollTop]);
+    live.replaceChildren(...fresh.childNodes);
+    const details = live.querySelector("details");
+    if (details) details.open = Boolean(open);
+    if (focused >= 0) focusable()[focused]?.focus({ preventScroll: true });
+    scrolled().forEach((one, number) => one.scrollTo(...(places[number] ?? [0, 0])));
+  }
+
   async function look() {
-    if (!box.checked || document.hidden) return;
-    // Whoever is in the middle of something there is left alone.
-    if (live.contains(document.activeElement) && document.activeElement !== live) return;
+    // Whoever is marking something to copy is left alone.
+    if (!box.checked || document.hidden || !getSelection().isCollapsed) return;
     try {
       const answer = await fetch(location.href, { credentials: "same-origin" });
       if (!answer.ok || answer.redirected) throw new Error(String(answer.status));
       const text = await answer.text();
       const page = new DOMParser().parseFromString(text, "text/html");
-      const open = live.querySelector("details")?.open;
-      live.replaceChildren(...page.getElementById("live").childNodes);
-      const details = live.querySelector("details");
-      if (details && open) details.open = true;
+      replace(page.getElementById("live"));
       const time = page.querySelector("#refresh + time");
       said.textContent = time.textContent;
       said.dateTime = time.dateTime;
