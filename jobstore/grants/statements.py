@@ -47,14 +47,16 @@ _EXPLAINING = (
 _IN_VIEWS = ("ulid_at(timestamptz)",)
 _INTERNAL = (
     "_checked_reason(text)",
+    "_delete_payloads()",
     "_reopen(text[])",
     "_tell_parents(text[], integer[], integer[])",
+    "_truncate_payloads()",
     "new_ulid()",
 )
 FUNCTIONS = tuple(sorted(_GUARDED + _EXPLAINING + _IN_VIEWS + _INTERNAL))
 
-# Payloads and history of a pruned job go by their foreign keys, and those act with the
-# rights of the tables' owner. Whole tables, not columns: a new column of a later
+# Payloads and history of a pruned job go by a trigger and a foreign key, and those act
+# with the rights of the owner. Whole tables, not columns: a new column of a later
 # revision must be writable the moment it is there.
 _RUNTIME = {
     "job": "SELECT, INSERT, UPDATE, DELETE",
@@ -219,7 +221,8 @@ def _give_by_default(schema: Schema, roles: Roles) -> Iterator[str]:
     here = f"{default} IN SCHEMA {schema.quoted}"
     rights = "SELECT, INSERT, UPDATE, DELETE"
     yield f"{here} GRANT {rights} ON TABLES TO {_name(roles.runtime)}"
-    yield f"{here} GRANT EXECUTE ON FUNCTIONS TO {_name(roles.operator)}"
+    # No function is anybody's by default: some are triggers' with their owner's rights,
+    # which nobody may hang on a table of his own.
 
 
 def _shown_columns() -> str:
