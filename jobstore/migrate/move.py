@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
+from alembic.script.revision import RevisionError
 from alembic.util import CommandError
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
@@ -87,22 +89,45 @@ def downgrade(
     Take *schema* back to *revision* (``base`` for none).
 
     Raises:
-        SchemaError: The way down would lose jobs and *allow_data_loss* is False.
+        SchemaError: The way down would lose jobs, or the audit, and *allow_data_loss*
+            is False. Nothing was done.
         StoreBusy, StoreUnavailable, StoreFault, SchemaTooNew, InvalidInput: As in
             `upgrade`.
     """
     x_arguments = ["allow-data-loss=yes"] if allow_data_loss else []
+
+    def run(config: Config) -> None:
+        if not allow_data_loss:
+            _refuse_losses(config, current(target, schema=schema), revision)
+        command.downgrade(config, revision)
+
     try:
-        _with_retries(
-            target,
-            schema,
-            revision,
-            lambda config: command.downgrade(config, revision),
-            x_arguments,
-        )
+        _with_retries(target, schema, revision, run, x_arguments)
     except RuntimeError as error:
         raise SchemaError(str(error)) from None
     return current(target, schema=schema)
+
+
+def _refuse_losses(config: Config, found: str | None, revision: str) -> None:
+    """
+    Ask every revision on the way down before the first step is made.
+
+    Each asks again in its own transaction, before it drops anything.
+    """
+    if found is None:
+        return
+    connection, schema = config.attributes["connection"], config.attributes["schema"]
+    scripts = ScriptDirectory.from_config(config)
+    try:
+        steps = list(scripts.iterate_revisions(found, revision))
+    except RevisionError:
+        return  # there is no such way; Alembic's command says so
+    with connection.begin():
+        for script in steps:
+            ask = getattr(script.module, "refusal", None)
+            reason = None if ask is None else ask(connection, schema)
+            if reason is not None:
+                raise RuntimeError(reason)
 
 
 def _with_retries(

@@ -290,14 +290,23 @@ def upgrade() -> None:
 def downgrade() -> None:
     allowed = context.get_x_argument(as_dictionary=True).get("allow-data-loss") == "yes"
     if not context.is_offline_mode() and not allowed:
-        job = sa.table("job", schema=context.config.attributes["schema"])
-        if op.get_bind().scalar(sa.select(sa.func.count()).select_from(job)):
-            message = (
-                "refused: going below 0001 would drop the jobs that exist; "
-                "prune them first, or say -x allow-data-loss=yes"
-            )
-            raise RuntimeError(message)
+        reason = refusal(op.get_bind(), context.config.attributes["schema"])
+        if reason is not None:
+            raise RuntimeError(reason)
     _run(DOWNGRADE)
+
+
+def refusal(connection: sa.Connection, schema: str) -> str | None:
+    """
+    Say why not to go below, if something would be lost; asked before any step down.
+    """
+    job = sa.table("job", schema=schema)
+    if connection.scalar(sa.select(sa.literal(1)).select_from(job).limit(1)) is None:
+        return None
+    return (
+        "refused: going below 0001 would drop the jobs that exist; "
+        "prune them first, or say -x allow-data-loss=yes"
+    )
 
 
 def _schema() -> str:

@@ -555,16 +555,25 @@ def upgrade() -> None:
 def downgrade() -> None:
     allowed = context.get_x_argument(as_dictionary=True).get("allow-data-loss") == "yes"
     if not context.is_offline_mode() and not allowed:
-        audit = sa.table("audit", schema=context.config.attributes["schema"])
-        if op.get_bind().scalar(sa.select(sa.func.count()).select_from(audit)):
-            message = (
-                "refused: going below 0003 would drop the audit of what operators did; "
-                "copy it first, and say -x allow-data-loss=yes"
-            )
-            raise RuntimeError(message)
+        reason = refusal(op.get_bind(), context.config.attributes["schema"])
+        if reason is not None:
+            raise RuntimeError(reason)
     for signature in reversed(FUNCTIONS):
         _run(f"DROP FUNCTION {{s}}.{signature}")
     _run("DROP TABLE {s}.audit")
+
+
+def refusal(connection: sa.Connection, schema: str) -> str | None:
+    """
+    Say why not to go below, if something would be lost; asked before any step down.
+    """
+    audit = sa.table("audit", schema=schema)
+    if connection.scalar(sa.select(sa.literal(1)).select_from(audit).limit(1)) is None:
+        return None
+    return (
+        "refused: going below 0003 would drop the audit of what operators did; "
+        "copy it first, and say -x allow-data-loss=yes"
+    )
 
 
 def _comment(on: str, text: str) -> None:

@@ -80,6 +80,22 @@ def test_what_was_built_before_a_kill_is_kept(
         assert connection.execute(oid, name).fetchone() == before
 
 
+def test_a_build_waits_for_open_transactions_as_long_as_they_last(
+    dsn: str,
+    fresh_schema: str,
+    release: NextRelease,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # With the limit of all other statements it would give up at once.
+    monkeypatch.setattr("jobstore.migrate.connection.LOCK_TIMEOUT_MS", 1)
+    monkeypatch.setattr("jobstore.migrate.move._TRIES", 1)
+    with ThreadPoolExecutor(1) as pool, connect(dsn) as admin:
+        with _writing(dsn, fresh_schema):
+            building = pool.submit(migrate.upgrade, dsn, schema=fresh_schema)
+            _builder(admin, fresh_schema)
+        assert building.result(60) == migrate.head()
+
+
 def test_down_and_up_again(dsn: str, fresh_schema: str, release: NextRelease) -> None:
     migrate.upgrade(dsn, schema=fresh_schema)
     migrate.downgrade(dsn, HEAD, schema=fresh_schema)

@@ -128,7 +128,7 @@ def test_no_job_is_lost_on_the_way_up_and_down(dsn: str, fresh_schema: str) -> N
     store.close()
 
 
-@pytest.mark.parametrize("revision", ["0004", "0002", "0001", "base"])
+@pytest.mark.parametrize("revision", ["0004", "0002", "-4", "base"])
 def test_going_down_keeps_all_or_refuses_with_a_reason(
     dsn: str, fresh_schema: str, revision: str
 ) -> None:
@@ -139,13 +139,11 @@ def test_going_down_keeps_all_or_refuses_with_a_reason(
             f"SELECT {fresh_schema}.cancel_job(%s, 'a test', false)".encode(), [job.id]
         )
     if revision == "0004":
-        migrate.downgrade(dsn, revision, schema=fresh_schema)
+        assert migrate.downgrade(dsn, revision, schema=fresh_schema) == revision
     else:
         with pytest.raises(SchemaError, match=r"refused: .*allow-data-loss"):
             migrate.downgrade(dsn, revision, schema=fresh_schema)
-    reached = migrate.current(dsn, schema=fresh_schema)
-    assert reached is not None
-    assert reached >= "0003"
+        assert migrate.check(dsn, schema=fresh_schema).is_ok
     assert store.get(job.id).status is JobStatus.CANCELLED
     assert store.payload(job.id).data == b"p"
     with connect(dsn) as connection:

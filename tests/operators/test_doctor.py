@@ -275,6 +275,18 @@ def test_missing_columns_and_constraints(fresh_place: Place, dsn: str) -> None:
     ]
 
 
+def test_what_else_was_changed_by_hand(fresh_place: Place, dsn: str) -> None:
+    place = fresh_place
+    place.ask("DROP VIEW {s}.stale")
+    place.ask("ALTER FUNCTION {s}.explain_job(text) VOLATILE SECURITY DEFINER")
+    place.ask("ALTER TABLE {s}.job RESET (fillfactor)")
+    assert dict(told(place, dsn, "tables")) == {
+        "stale": "critical",
+        "explain_job(text)": "warning",
+        "job": "note",
+    }
+
+
 def test_indexes(fresh_place: Place, dsn: str) -> None:
     place = fresh_place
     assert told(place, dsn, "indexes") == []
