@@ -2,8 +2,11 @@
 The operator looks and acts by the functions alone; the reader looks; nobody else does.
 """
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import make_url
 
@@ -12,6 +15,8 @@ from jobstore.doctor import Severity, examine, explain
 from jobstore.grants.statements import VIEWS
 from tests import servers
 from tests.grants.conftest import Granted
+
+ROOT = Path(__file__).parents[2]
 
 SECRET = "hidden-0123456789"  # noqa: S105 - looked for, never used
 
@@ -210,3 +215,25 @@ def test_no_function_is_left_to_everybody(granted: Granted) -> None:
 
 def login(granted: Granted) -> str:
     return str(granted.ask("nobody", "SELECT session_user::text")[0][0])
+
+
+def test_the_operator_may_use_the_cookbook(clean: Granted) -> None:
+    """
+    Every recipe in SQL but one: idempotency keys are not shown to him.
+    """
+    text = (ROOT / "docs" / "operations.md").read_text()
+    refused, ran = [], 0
+    for title, body in re.findall(
+        r"^### (.+?)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL
+    ):
+        for recipe in re.findall(r"```sql\n(.*?)```", body, re.DOTALL):
+            ran += 1
+            with clean.login("operator") as operator:
+                try:
+                    operator.execute(recipe.replace("<deployed at>", "now").encode())
+                except psycopg.errors.NoDataFound:
+                    pass  # there is no job by the name in the recipe
+                except psycopg.errors.InsufficientPrivilege:
+                    refused.append(title)
+    assert ran > 20
+    assert refused == ["Is this idempotency key in use?"]
