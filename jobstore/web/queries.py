@@ -10,13 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jobstore.lifecycle import JobStatus
-from jobstore.postgres.rows import JOB_COLUMNS_WITHOUT_RESULT
+from jobstore.postgres.rows import JOB_COLUMNS, JOB_COLUMNS_WITHOUT_RESULT
+from jobstore.postgres.statements import read
 
 __all__ = [
     "ANCESTORS",
     "ATTEMPTS",
     "AUDIT",
     "CANCEL",
+    "CHILDREN",
     "EXPLAIN",
     "FAILURES",
     "FLOW",
@@ -55,6 +57,14 @@ MOST_FAILURES = 20_000
 """Newest failures that are grouped."""
 MOST_ATTEMPTS = 200
 """Newest attempts of one job that are shown."""
+
+# Not the columns that an operator's role may not read (jobstore.grants).
+_SHOWN = JOB_COLUMNS_WITHOUT_RESULT.replace("job.idem_key", "NULL::text")
+_READ = ", ".join(
+    column
+    for column in [*JOB_COLUMNS.split(", "), "job.class_rank"]
+    if column not in {"job.idem_key", "job.result"}
+)
 
 # Ready jobs, line by line. The recursion hops along job_ready_idx from one line to the
 # next; each is counted to a bound. The longest wait is sought among the thousand jobs
@@ -208,11 +218,14 @@ GROUP BY error_code
 ORDER BY 2 DESC, error_code
 """
 
-JOB = f"SELECT {JOB_COLUMNS_WITHOUT_RESULT} FROM {{s}}.job WHERE id = %(job_id)s"
+JOB = f"SELECT {_SHOWN} FROM {{s}}.job WHERE id = %(job_id)s"
+
+CHILDREN = read.list_children(with_result=False).replace("job.idem_key", "NULL::text")
 
 # Lengths only: the values themselves stay where they are, unread.
 SIZES = """
-SELECT payload.content_type, octet_length(payload.data), octet_length(job.result)
+SELECT payload.content_type, octet_length(payload.data), octet_length(job.result),
+    job.idem_key IS NOT NULL
 FROM {s}.job LEFT JOIN {s}.payload ON payload.job_id = job.id
 WHERE job.id = %(job_id)s
 """
@@ -340,8 +353,8 @@ def search(word: str, filters: Iterable[str], *, continues: bool) -> str:
         conditions.append(f"status = '{JobStatus(word)}'")
     matching = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"""
-        SELECT {JOB_COLUMNS_WITHOUT_RESULT}
-        FROM ({_look(word, names, "*", continues=continues)} LIMIT %(look)s) AS job
+        SELECT {_SHOWN}
+        FROM ({_look(word, names, _READ, continues=continues)} LIMIT %(look)s) AS job
         {matching}
         ORDER BY {_by(word)}
         LIMIT %(limit)s

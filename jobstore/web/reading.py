@@ -116,9 +116,8 @@ class Reader(PostgresStore):
         """
         job_id = known_id(job_id)
         job = self._read(partial(_job, job_id=job_id))
-        children = self.list_children(
-            job_id, after=after_child, limit=PAGE + 1, with_result=False
-        )
+        after = None if after_child is None else known_id(after_child)
+        children = self._read(partial(_children, parent_id=job_id, after=after))
         sizes = self._if_allowed(partial(_sizes, job_id=job_id))
         deeds = self._if_allowed(partial(_deeds, job_id=job_id))
         attempts, ancestors, explanation = self._read(partial(_around, job=job))
@@ -307,11 +306,21 @@ def _job(session: Session, job_id: str) -> Job:
     return to_job(row)
 
 
+def _children(session: Session, parent_id: str, after: str | None) -> list[Job]:
+    rows = session.rows(sql.CHILDREN, parent_id=parent_id, after=after, limit=PAGE + 1)
+    return [to_job(row) for row in rows]
+
+
 def _sizes(session: Session, job_id: str) -> Sizes:
     row = session.row(sql.SIZES, job_id=job_id)
     if row is None:
         raise JobNotFound(job_id)
-    return Sizes(content_type=row[0], payload_bytes=row[1], result_bytes=row[2])
+    return Sizes(
+        content_type=row[0],
+        payload_bytes=row[1],
+        result_bytes=row[2],
+        has_key=row[3],
+    )
 
 
 def _deeds(session: Session, job_id: str) -> list[Deed]:

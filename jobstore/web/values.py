@@ -99,12 +99,13 @@ class Failures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
     """
-    How large a job's payload and result are.
+    How large a job's payload and result are, and whether it has a key.
     """
 
     content_type: str | None
     payload_bytes: int | None
     result_bytes: int | None
+    has_key: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +129,7 @@ class Seen:
 
     job: Job
     sizes: Sizes | None
-    """None: the role may not look at payloads."""
+    """None: the role may not look at payloads and keys, not even from afar."""
     attempts: list[Attempt]
     """The newest ones, newest first."""
     ancestors: list[tuple[str, str, str]]

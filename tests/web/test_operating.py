@@ -9,7 +9,6 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from tests import servers
 from tests.operators.support import Place
 from tests.web.conftest import BASE, TOKEN
 
@@ -236,38 +235,3 @@ async def test_reasons_are_kept_and_shown_as_text(
     text = (await desk.get(f"/jobs/{job_id}")).text
     assert "<script>" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt; \\u202e %s {{ 7 * 7 }}" in text
-
-
-async def test_a_role_that_may_only_read_sees_what_it_may(
-    database: str,
-) -> None:
-    from jobstore import NewJob, PostgresStore, migrate
-    from jobstore.web.app import create_app
-
-    migrate.upgrade(database)
-    store = PostgresStore(database, wake_ups=False)
-    job = store.create(NewJob(kind="k", payload=b"x")).job
-    store.close()
-    with servers.created_role(database) as role_dsn:
-        name = re.search(r"//([^:@]+)", role_dsn)
-        assert name is not None
-        with servers.connect(database) as connection:
-            connection.execute(
-                f"GRANT USAGE ON SCHEMA jobstore TO {name[1]};"
-                f"GRANT SELECT ON jobstore.job, jobstore.attempt,"
-                f" jobstore.jobstore_version TO {name[1]};"
-            )
-        app = create_app(role_dsn, operate=True)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(
-                transport=httpx.ASGITransport(app), base_url=BASE
-            ) as client,
-        ):
-            for path in ("/", "/jobs", "/failures"):
-                assert (await client.get(path)).status_code == 200
-            seen = await client.get(f"/jobs/{job.id}")
-            assert "this role may not look" in seen.text
-            form = await client.get(f"/jobs/{job.id}/cancel")
-            assert form.status_code == 403
-            assert "The role that this page uses" in form.text

@@ -144,6 +144,8 @@ def statements(ids: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any], 
         yield name.lower(), text, {"job_id": ids["child"]}, 2
     yield "attempts", queries.ATTEMPTS, {"job_id": ids["completed"], "most": 200}, 200
     yield "ancestors", queries.ANCESTORS, {"parent_id": ids["waiting"]}, 2
+    page = {"parent_id": ids["waiting"], "after": None, "limit": 5}
+    yield "children", queries.CHILDREN, page, 6
     yield "audit", queries.AUDIT, {"job_id": ids["child"], "look": 1000}, 1000
     yield "queues", queries.QUEUES_OF, {"job_ids": [ids["child"]]}, 1
     nobody = {"tenant": "nobody"}
