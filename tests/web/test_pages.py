@@ -4,6 +4,7 @@ What the pages show, and what they never do.
 
 import re
 import socket
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -204,6 +205,26 @@ async def test_an_id_leads_to_its_job(page: httpx.AsyncClient, place: Place) -> 
     job = place.add()
     answer = await page.get("/jobs", params={"id": f" {job.id.lower()} "})
     assert answer.headers["location"] == f"/jobs/{job.id}"
+
+
+async def test_through_a_pooler_nothing_is_set_at_the_start(
+    opened: Callable[..., httpx.AsyncClient], place: Place
+) -> None:
+    page = opened(through_pooler=True, operate=True)
+    job = place.add()
+    for path in (
+        "/",
+        "/jobs",
+        "/failures",
+        f"/jobs/{job.id}",
+        f"/jobs/{job.id}/cancel",
+    ):
+        assert (await page.get(path)).status_code == 200
+    (session,) = place.ask(
+        "SELECT DISTINCT application_name FROM pg_stat_activity "
+        "WHERE application_name = 'jobstore web'"
+    )
+    assert session
 
 
 async def test_its_sessions_cannot_write(dsn: str, schema: str) -> None:
