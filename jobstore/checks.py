@@ -6,9 +6,10 @@ naming the field. Values check themselves when they are built (`jobstore.model`)
 here is what only a verb knows.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import fields, replace
 from datetime import timedelta
+from itertools import islice
 
 from jobstore.errors import InvalidInput
 from jobstore.ids import is_canonical
@@ -34,6 +35,7 @@ from jobstore.model import (
 from jobstore.store import MAX_BATCH
 
 __all__ = [
+    "check_callback",
     "check_child_failure",
     "check_endings",
     "check_job_class",
@@ -126,6 +128,11 @@ def check_limit(limit: object) -> int:
     return check_count("limit", limit, 1, MAX_BATCH)
 
 
+def check_callback(callback: object) -> None:
+    if not callable(callback):
+        raise InvalidInput("callback", callback, "must be callable")
+
+
 def check_lease_time(lease: object) -> timedelta | None:
     if lease is None:
         return None
@@ -157,7 +164,7 @@ def check_statuses(
         return ()
     if not isinstance(status, Iterable):
         raise InvalidInput("status", status, "must be a status, or several")
-    words = (status,) if isinstance(status, str) else tuple(status)
+    words = (status,) if isinstance(status, str) else tuple(islice(status, MAX_BATCH))
     if not words:
         raise InvalidInput("status", status, "must name at least one status")
     return tuple(dict.fromkeys(_check_status(word) for word in words))
@@ -194,6 +201,12 @@ def check_update(before: Job, after: object, max_result_bytes: int) -> Job:
     _check_result(after.result, max_result_bytes)
     if after.result is not None and status is not JobStatus.COMPLETED:
         raise InvalidInput("result", after.result, "only a completed job has one")
+    if available_at != before.available_at and status is not JobStatus.SCHEDULED:
+        raise InvalidInput("available_at", available_at, "only a scheduled job waits")
+    if status is JobStatus.CANCELLED and before.children_open:
+        raise InvalidInput(
+            "status", status, "it has open children: cancel() ends the whole family"
+        )
     if status is JobStatus.FAILED and not after.error_code:
         raise InvalidInput("error_code", after.error_code, "a failed job has one")
     if after.error_code is not None:
@@ -251,7 +264,9 @@ def _check_result(result: object, max_result_bytes: int) -> None:
 def _batch(name: str, values: object) -> Sequence[object]:
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise InvalidInput(name, type(values), "must be a sequence")
-    batch = list(values)
+    # One more tells; a source that never ends is not read to its end.
+    batch = list(islice(values, MAX_BATCH + 1))
     if len(batch) > MAX_BATCH:
-        raise InvalidInput(name, len(batch), f"are over {MAX_BATCH:,} at once")
+        count = len(values) if isinstance(values, Sized) else len(batch)
+        raise InvalidInput(name, count, f"are over {MAX_BATCH:,} at once")
     return batch

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from jobstore.errors import InvalidInput
 from jobstore.ids import known_id
@@ -40,6 +40,7 @@ __all__ = [
     "Snoozed",
     "check_count",
     "check_duration",
+    "check_flag",
     "check_text",
 ]
 
@@ -62,6 +63,9 @@ _TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 MAX_ATTEMPTS = 1_000_000
 MAX_PAGES = 100_000
 LONGEST = timedelta(days=3650)
+
+_EARLIEST = datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
+_LATEST = datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
 
 
 class ChildFailure(StrEnum):
@@ -299,6 +303,10 @@ class Created(_Created):
         self.payload_matches = payload_matches
         return self
 
+    def _replace(self, **changes: Any) -> Self:
+        values = {**self._asdict(), "payload_matches": self.payload_matches, **changes}
+        return type(self)(**values)
+
     def __reduce__(self) -> tuple[object, ...]:
         # A tuple would be copied and unpickled without the names of its arguments.
         return _created, (self.job, self.created, self.payload_matches)
@@ -476,6 +484,15 @@ def check_count(name: str, value: object, least: int, most: int) -> int:
     return value
 
 
+def check_flag(name: str, value: object) -> bool:
+    """
+    Return *value* if it is True or False, else `InvalidInput`.
+    """
+    if not isinstance(value, bool):
+        raise InvalidInput(name, value, "must be True or False")
+    return value
+
+
 def check_duration(
     name: str, value: object, *, shortest: timedelta, longest: timedelta = LONGEST
 ) -> timedelta:
@@ -505,9 +522,13 @@ def check_instant(name: str, value: object) -> datetime:
             name, value, "must be aware; a naive datetime has no instant"
         )
     try:
-        return value.astimezone(UTC)
+        instant = value.astimezone(UTC)
     except OverflowError:
         raise InvalidInput(name, value, "is out of range in UTC") from None
+    # Beyond, it could be stored, but not be read where clocks are set otherwise.
+    if not _EARLIEST <= instant <= _LATEST:
+        raise InvalidInput(name, value, "is the first or the last day of the calendar")
+    return instant
 
 
 def _pages(value: object) -> tuple[int, ...]:

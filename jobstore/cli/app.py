@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import sys
+from importlib import metadata
 from typing import Any
 
 import click
@@ -27,6 +28,13 @@ from jobstore.errors import JobstoreError
 __all__ = ["cli", "main"]
 
 
+def _version() -> str:
+    try:
+        return metadata.version("jobstore")
+    except metadata.PackageNotFoundError:
+        return "unknown: not installed, run from its sources"
+
+
 class _ReaderGone(Exception):
     """
     Nobody reads our output any more.
@@ -45,7 +53,7 @@ class _Program(click.Group):
 
 
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="jobstore")
+@click.version_option(_version())
 @click.option("-v", "--verbose", is_flag=True, help="Log more, to stderr.")
 def cli(*, verbose: bool) -> None:
     """

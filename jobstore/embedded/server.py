@@ -19,6 +19,7 @@ from jobstore.embedded.binaries import Binaries, find_binaries
 from jobstore.embedded.cluster import Cluster, Postmaster
 from jobstore.embedded.errors import EmbeddedFailed
 from jobstore.embedded.locks import FileLock
+from jobstore.errors import InvalidInput
 
 __all__ = ["EmbeddedServer", "start"]
 
@@ -73,7 +74,14 @@ class EmbeddedServer:
                 the wheel's; for example ``/usr/lib/postgresql/18/bin``.
             start_timeout: Seconds until a start has failed. Recovery after a crash
                 belongs to it.
+
+        Raises:
+            InvalidInput: *data_dir* is no path. A relative one must be named, since an
+                empty one would be wherever the process happens to run.
         """
+        given: object = data_dir
+        if not isinstance(given, (str, os.PathLike)) or not str(given):
+            raise InvalidInput("data_dir", data_dir, "must be a path")
         self.data_dir = Path(data_dir).absolute()
         self._settings = {**_DEFAULTS, **(settings or {})}
         self._bin_dir = bin_dir

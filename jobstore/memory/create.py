@@ -98,8 +98,13 @@ def _check_parent(state: State, new: NewJob, parent_id: str) -> None:
         raise InvalidParent(parent_id, "there is no such job")
     if parent.tenant != new.tenant:
         raise InvalidParent(parent_id, "it belongs to another tenant")
-    if parent.status in TERMINAL:
+    # What was created while it went on is found all the same.
+    if parent.status in TERMINAL and not _is_known(state, new):
         raise InvalidParent(parent_id, f"it is {parent.status} already")
+
+
+def _is_known(state: State, new: NewJob) -> bool:
+    return (new.tenant, new.idem_key or "") in state.keys
 
 
 def _create_one(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from jobstore.errors import JobNotFound
+from jobstore.errors import InvalidInput, JobNotFound
 from jobstore.lifecycle import JobStatus
 from jobstore.model import Attempt, AttemptOutcome, Job, Payload, check_count
 from jobstore.retry import RetryPolicy
@@ -56,6 +56,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_count("max_payload_bytes", self.max_payload_bytes, 0, _LARGEST_PAYLOAD)
+        if not isinstance(self.retry, RetryPolicy):
+            raise InvalidInput("retry", self.retry, "must be a RetryPolicy")
+        if not callable(self.clock):
+            raise InvalidInput("clock", self.clock, "must be callable")
 
 
 class State:

@@ -333,6 +333,7 @@ class MemoryStore(Outcomes):
         """
         See `Store.listen`. The callback comes from the thread that made the work.
         """
+        checks.check_callback(callback)
         return Listener(self._state, callback)
 
     def dedicated(self) -> "MemoryStore":

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from sqlalchemy import URL, Connection
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.util import greenlet_spawn
 
 from jobstore import checks
@@ -41,7 +41,7 @@ from jobstore.postgres.engine import (
     shared_connection,
 )
 from jobstore.postgres.engine import async_engine as make_engine
-from jobstore.postgres.enlisted import AsyncEnlisted
+from jobstore.postgres.enlisted import AsyncEnlisted, AsyncTransaction
 from jobstore.postgres.operations.upkeep import OLDEST, Cursor
 from jobstore.postgres.session import AsyncOwnConnection, Call, SharedConnection
 from jobstore.postgres.store import PostgresStore
@@ -110,7 +110,7 @@ class AsyncPostgresStore(AsyncOutcomes):
             wake_ups=wake_ups,
         )
 
-    def within(self, transaction: AsyncConnection | AsyncSession) -> AsyncEnlisted:
+    def within(self, transaction: AsyncTransaction) -> AsyncEnlisted:
         """
         Lend the verbs to a transaction of yours. See `PostgresStore.within`.
         """

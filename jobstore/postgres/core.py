@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from jobstore.errors import (
+    InvalidInput,
     JobstoreError,
     OutcomeUnknown,
     SchemaError,
@@ -54,6 +55,10 @@ class Core:
         sets_limits: bool,
     ) -> None:
         check_count("max_payload_bytes", max_payload_bytes, 0, _LARGEST_PAYLOAD)
+        if not isinstance(retry, RetryPolicy):
+            raise InvalidInput("retry", retry, "must be a RetryPolicy")
+        if not isinstance(limits, Limits):
+            raise InvalidInput("limits", limits, "must be Limits")
         self.rules = Rules(
             schema=Schema(schema), retry=retry, max_payload_bytes=max_payload_bytes
         )

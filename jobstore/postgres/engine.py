@@ -21,6 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from jobstore.errors import InvalidInput
+from jobstore.model import check_count, check_duration, check_flag
 
 __all__ = [
     "FORMATS",
@@ -115,10 +116,16 @@ def recreated(engine: Engine) -> Engine:
     )
 
 
+# The server counts in milliseconds, with 31 bits.
+_LONGEST_LIMIT = timedelta(days=24)
+
+_MOST_CONNECTIONS = 10_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """
-    How long the parts of a call may take. Zero means without limit.
+    How long the parts of a call may take, up to 24 days. Zero means without limit.
     """
 
     connect: timedelta = timedelta(seconds=10)
@@ -130,8 +137,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("connect", "statement", "lock", "call"):
             value = getattr(self, name)
-            if not isinstance(value, timedelta) or value < timedelta(0):
-                raise InvalidInput(name, value, "must be a timedelta of 0 or more")
+            check_duration(name, value, shortest=timedelta(0), longest=_LONGEST_LIMIT)
 
     def settings(self) -> dict[str, str]:
         """
@@ -195,6 +201,7 @@ def engine(
     Make a synchronous engine for *dsn*.
     """
     url = engine_url(dsn)
+    _check_options(pool_size, through_pooler=through_pooler)
     made = create_engine(
         url, **_options(url, limits, pool_size, through_pooler=through_pooler)
     )
@@ -210,12 +217,18 @@ def async_engine(
     Make an asynchronous engine for *dsn*.
     """
     url = engine_url(dsn)
+    _check_options(pool_size, through_pooler=through_pooler)
     made = create_async_engine(
         url, **_options(url, limits, pool_size, through_pooler=through_pooler)
     )
     event.listen(made.sync_engine, "connect", _pin_isolation)
     _engines.add(made.sync_engine)
     return made
+
+
+def _check_options(pool_size: object, *, through_pooler: object) -> None:
+    check_count("pool_size", pool_size, 1, _MOST_CONNECTIONS)
+    check_flag("through_pooler", through_pooler)
 
 
 def _options(

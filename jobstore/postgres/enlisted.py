@@ -4,12 +4,17 @@ The verbs inside a transaction of the caller's: all of it commits, or none.
 
 import contextlib
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.ext.asyncio import (
+    AsyncConnection,
+    AsyncSession,
+    async_scoped_session,
+)
 from sqlalchemy.orm import Session as OrmSession
+from sqlalchemy.orm import scoped_session
 
 from jobstore.errors import InvalidInput, JobNotFound, LeaseLost, SchemaError
 from jobstore.lifecycle import JobStatus
@@ -26,9 +31,12 @@ from jobstore.postgres.engine import FORMATS
 from jobstore.postgres.session import Call, Session, SharedConnection
 from jobstore.postgres.translate import fault_of, translate
 
-__all__ = ["AsyncEnlisted", "Enlisted"]
+__all__ = ["AsyncEnlisted", "AsyncTransaction", "Enlisted", "Transaction"]
 
 T = TypeVar("T")
+
+Transaction: TypeAlias = Connection | OrmSession | scoped_session[Any]
+AsyncTransaction: TypeAlias = AsyncConnection | AsyncSession | async_scoped_session[Any]
 
 _SET = """
 SELECT current_setting(name), set_config(name, value, true)
@@ -45,7 +53,11 @@ class Enlisted(Outcomes):
     connection itself is gone.
     """
 
-    def __init__(self, core: Core, transaction: Connection | OrmSession) -> None:
+    def __init__(self, core: Core, transaction: Transaction) -> None:
+        if not isinstance(transaction, (Connection, OrmSession, scoped_session)):
+            raise InvalidInput(
+                "transaction", type(transaction), "must be a Connection or a Session"
+            )
         self._core = core
         self._calls = core.calls
         self._transaction = transaction
@@ -90,7 +102,15 @@ class AsyncEnlisted(AsyncOutcomes):
     Async twin of `Enlisted`, for an AsyncConnection or AsyncSession.
     """
 
-    def __init__(self, core: Core, transaction: AsyncConnection | AsyncSession) -> None:
+    def __init__(self, core: Core, transaction: AsyncTransaction) -> None:
+        if not isinstance(
+            transaction, (AsyncConnection, AsyncSession, async_scoped_session)
+        ):
+            raise InvalidInput(
+                "transaction",
+                type(transaction),
+                "must be an AsyncConnection or an AsyncSession",
+            )
         self._core = core
         self._calls = core.calls
         self._transaction = transaction
@@ -128,10 +148,13 @@ class AsyncEnlisted(AsyncOutcomes):
 
     async def _run(self, call: Call[T]) -> T:
         # Both run it on their synchronous side.
-        return await self._transaction.run_sync(run_enlisted, self._core, call)
+        transaction = self._transaction
+        if isinstance(transaction, async_scoped_session):
+            transaction = transaction()
+        return await transaction.run_sync(run_enlisted, self._core, call)
 
 
-def run_enlisted(transaction: Connection | OrmSession, core: Core, call: Call[T]) -> T:
+def run_enlisted(transaction: Transaction, core: Core, call: Call[T]) -> T:
     """
     Run *call* in a savepoint of *transaction*.
     """

@@ -139,7 +139,7 @@ class Notifier:
                 )
                 pause = _FIRST_PAUSE_SECONDS
                 gap = _COALESCE_SECONDS
-            except (psycopg.Error, SQLAlchemyError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - a hint; its thread goes on
                 _log.debug("wake-up not sent: %s", type(error).__name__)
                 _drop(connection)
                 connection = None
@@ -185,17 +185,23 @@ class Listener:
                 connection = self._connect()
                 pause = _FIRST_PAUSE_SECONDS
                 self._listen(_driver(connection))
-            except (psycopg.Error, SQLAlchemyError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - it begins again, whatever it was
                 _log.debug("listening broke off: %s", type(error).__name__)
             finally:
                 _drop(connection)
             self._closed.wait(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
+    def _tell(self, queue: str | None) -> None:
+        try:
+            self._callback(queue)
+        except Exception:  # noqa: BLE001 - it may raise anything, and is told again
+            _log.exception("a listener of wake-ups raised")
+
     def _listen(self, connection: psycopg.Connection) -> None:
         name = self._channel.replace('"', '""')
         connection.execute(f'LISTEN "{name}"'.encode())
-        self._callback(None)
+        self._tell(None)
         # Behind a pooler in transaction mode LISTEN succeeds and nothing ever comes.
         # The message is this listener's own, and tells the two apart.
         connection.execute("SELECT pg_notify(%s, %s)", (self._channel, _SELF_TEST))
@@ -206,7 +212,7 @@ class Listener:
                 if notify.payload == _SELF_TEST:
                     heard_itself = True
                 else:
-                    self._callback(notify.payload)
+                    self._tell(notify.payload)
                 waited = 0.0
                 break
             else:

@@ -10,8 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TypedDict, TypeVar
 
-from sqlalchemy import URL, Connection, Engine
-from sqlalchemy.orm import Session as OrmSession
+from sqlalchemy import URL, Engine
 
 from jobstore import checks
 from jobstore.errors import JobNotFound, JobstoreError, LeaseLost
@@ -29,6 +28,8 @@ from jobstore.model import (
     Payload,
     QueueStats,
     Reclaimed,
+    check_flag,
+    check_text,
 )
 from jobstore.outcomes import Outcomes
 from jobstore.postgres.core import Core, Tries, only_completions
@@ -40,7 +41,7 @@ from jobstore.postgres.engine import (
     shared_connection,
 )
 from jobstore.postgres.engine import engine as make_engine
-from jobstore.postgres.enlisted import Enlisted
+from jobstore.postgres.enlisted import Enlisted, Transaction
 from jobstore.postgres.notify import Listener, Notifier, connect_apart
 from jobstore.postgres.operations.upkeep import OLDEST, Cursor
 from jobstore.postgres.session import Call, Executor, OwnConnection, SharedConnection
@@ -105,6 +106,7 @@ class PostgresStore(Outcomes):
         through_pooler: bool = False,
         wake_ups: bool = True,
     ) -> None:
+        check_flag("wake_ups", wake_ups)
         self._settings: Settings = {
             "schema": schema,
             "retry": retry,
@@ -145,7 +147,7 @@ class PostgresStore(Outcomes):
             Notifier(self._connect, self._core.channel) if wake_ups else None
         )
 
-    def within(self, transaction: Connection | OrmSession) -> Enlisted:
+    def within(self, transaction: Transaction) -> Enlisted:
         """
         Lend the submitting and finishing verbs to a transaction of yours.
 
@@ -155,8 +157,8 @@ class PostgresStore(Outcomes):
         the jobs by polling; call `wake` after your commit if it should be sooner.
 
         Raises:
-            InvalidInput: The connection is in autocommit mode; there is no
-                transaction to be part of.
+            InvalidInput: It is neither a Connection nor a Session; or, at the first
+                verb, it is in autocommit mode: there is no transaction to be part of.
         """
         return Enlisted(self._core, transaction)
 
@@ -166,7 +168,7 @@ class PostgresStore(Outcomes):
         """
         if self._notifier is not None:
             for queue in queues:
-                self._notifier.wake(queue)
+                self._notifier.wake(check_text("queue", queue))
 
     # -- submit ----------------------------------------------------------------
 
@@ -394,6 +396,7 @@ class PostgresStore(Outcomes):
         """
         See `Store.listen`. The connection must not lead through a pooler.
         """
+        checks.check_callback(callback)
         return Listener(self._connect, self._core.channel, callback)
 
     def dedicated(self) -> "PostgresStore":

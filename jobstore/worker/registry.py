@@ -9,7 +9,7 @@ from jobstore.errors import InvalidInput
 from jobstore.model import Completed, Failed, Outcome, check_text
 from jobstore.worker.context import AsyncContext, Context, Done
 
-__all__ = ["ANY_KIND", "Answer", "Handler", "Handlers", "outcome_of"]
+__all__ = ["ANY_KIND", "Answer", "Handler", "Handlers", "check_handlers", "outcome_of"]
 
 Answer: TypeAlias = bytes | Outcome | Done | None
 """
@@ -62,6 +62,20 @@ class Handlers(Mapping[str, Handler]):
 
     def __len__(self) -> int:
         return len(self._handlers)
+
+
+def check_handlers(handlers: object) -> None:
+    """
+    Raise `InvalidInput` unless *handlers* maps kinds to what can be called.
+    """
+    if not isinstance(handlers, Mapping):
+        raise InvalidInput("handlers", type(handlers), "must be a mapping of kinds")
+    if not handlers:
+        raise InvalidInput("handlers", handlers, "must not be empty")
+    for kind, handler in handlers.items():
+        check_text("kind", kind)
+        if not callable(handler):
+            raise InvalidInput(f"handlers[{kind!r}]", handler, "must be callable")
 
 
 def outcome_of(answer: object) -> Outcome | Done:

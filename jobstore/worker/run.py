@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from jobstore.errors import JobstoreError, LeaseLost
-from jobstore.model import Failed, Outcome, Released, Snoozed, recordable
+from jobstore.model import Failed, Lease, Outcome, Released, Snoozed, recordable
 from jobstore.store import Store
 from jobstore.worker.context import AsyncContext, Context, Done, JobFailed
 from jobstore.worker.held import Held
@@ -118,7 +118,7 @@ class Runner:
         except asyncio.CancelledError:
             outcome = self._interrupted(held)
         except BaseException as error:  # noqa: BLE001 - a job's outcome, whatever it is
-            outcome = failure_of(error)
+            outcome = failure_of(error, held.lease)
         self.settle(held, outcome)
 
     def _run_sync(self, handler: Handler, held: Held) -> None:
@@ -128,7 +128,7 @@ class Runner:
             answer = outcome_of(handler(context))  # type: ignore[arg-type]
             outcome = None if isinstance(answer, Done) else answer
         except BaseException as error:  # noqa: BLE001 - as above
-            outcome = failure_of(error)
+            outcome = failure_of(error, held.lease)
         self.settle(held, outcome)
 
     def _interrupted(self, held: Held) -> Outcome | None:
@@ -139,13 +139,13 @@ class Runner:
         return Failed("CANCELLED_ERROR", "the handler was cancelled by something else")
 
 
-def failure_of(error: BaseException) -> Outcome | None:
+def failure_of(error: BaseException, lease: Lease) -> Outcome | None:
     """
-    Turn what a handler raised into an outcome; None where the lease is gone anyway.
+    Turn what a handler raised into an outcome; None where its *lease* is gone anyway.
 
     The code is the name of the exception's class: short, stable, and countable.
     """
-    if isinstance(error, LeaseLost):
+    if isinstance(error, LeaseLost) and (error.job_id, error.fence) == lease.token:
         return None
     if isinstance(error, JobFailed):
         return Failed(

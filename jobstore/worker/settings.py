@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from jobstore.checks import check_job_class
 from jobstore.errors import InvalidInput
 from jobstore.ids import process_name
 from jobstore.lifecycle import JobClass
@@ -37,10 +38,13 @@ class WorkerSettings:
 
     def __post_init__(self) -> None:
         check_count("concurrency", self.concurrency, 1, 10_000)
-        if isinstance(self.queues, str) or not self.queues:
+        queues: object = self.queues
+        if isinstance(queues, str) or not isinstance(queues, Sequence) or not queues:
             raise InvalidInput("queues", self.queues, "must be a sequence of names")
         for queue in self.queues:
             check_text("queue", queue)
+        if self.job_class is not None:
+            check_job_class(self.job_class)
         check_duration("visibility_timeout", self.visibility_timeout, shortest=_SECOND)
         check_duration(
             "heartbeat_every",

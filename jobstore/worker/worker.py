@@ -21,9 +21,10 @@ from jobstore.async_store import AsyncStore
 from jobstore.errors import InvalidInput
 from jobstore.ids import process_name
 from jobstore.lifecycle import JobClass
+from jobstore.model import check_duration
 from jobstore.store import Store
 from jobstore.worker.health import WorkerHealth
-from jobstore.worker.registry import Handler
+from jobstore.worker.registry import Handler, check_handlers
 from jobstore.worker.running import Running
 from jobstore.worker.settings import WorkerSettings
 
@@ -88,8 +89,11 @@ class Worker:
         keep_keys_for: timedelta = timedelta(0),
         name: str | None = None,
     ) -> None:
-        if not handlers:
-            raise InvalidInput("handlers", handlers, "must not be empty")
+        blocking = store.blocking if isinstance(store, AsyncStore) else store
+        if not callable(getattr(blocking, "dedicated", None)):
+            raise InvalidInput("store", type(store), "must be a Store or an AsyncStore")
+        check_handlers(handlers)
+        check_duration("visibility_timeout", visibility_timeout, shortest=_SECOND)
         quarter = visibility_timeout / 4
         self._settings = WorkerSettings(
             concurrency=concurrency,
@@ -104,7 +108,7 @@ class Worker:
             keep_keys_for=keep_keys_for,
             name=process_name() if name is None else name,
         )
-        self._store = store.blocking if isinstance(store, AsyncStore) else store
+        self._store = blocking
         self._handlers = dict(handlers)
         # Plain flags, no events: a signal handler sets them in the middle of anything.
         self._is_stopping = False

@@ -47,7 +47,7 @@ STORIES = settings(
 # A broken store must be found in few stories too; no need to make them short.
 HUNT = settings(
     STORIES,
-    max_examples=500,
+    max_examples=3000,
     derandomize=True,
     phases=[Phase.generate],
     print_blob=False,

@@ -193,7 +193,7 @@ def test_a_created_can_be_copied_and_pickled() -> None:
     stored: Any = "a job"
     created = Created(stored, created=False, payload_matches=False)
     pickled = pickle.loads(pickle.dumps(created))  # noqa: S301 - our own
-    for other in (pickled, copy.deepcopy(created)):
+    for other in (pickled, copy.deepcopy(created), created._replace(job=stored)):
         assert other == created
         assert not other.payload_matches
 

@@ -21,12 +21,14 @@ from jobstore import (
     InvalidInput,
     JobFailed,
     JobStatus,
+    LeaseLost,
     NewJob,
     PostgresStore,
     Released,
     Snoozed,
     Worker,
 )
+from jobstore.ids import new_id
 from jobstore.worker import Answer
 from tests.servers import connect
 from tests.worker.conftest import Start, wait_for, wait_until
@@ -366,3 +368,21 @@ def test_settings_that_do_not_fit_are_refused(setting: str, value: Any) -> None:
 def test_a_worker_without_handlers_is_refused() -> None:
     with pytest.raises(InvalidInput, match="handlers"):
         Worker(PostgresStore("postgresql://nowhere"), {})
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+def test_the_loss_of_another_jobs_lease_is_a_failure_like_any(
+    store: PostgresStore, start: Start, kind: str
+) -> None:
+    other = LeaseLost(new_id(), 1, "it was somebody else's")
+
+    async def in_the_loop(_context: AsyncContext) -> Answer:
+        raise other
+
+    def in_a_thread(_context: Context) -> Answer:
+        raise other
+
+    start({"async": in_the_loop, "sync": in_a_thread})
+    job = store.create(NewJob(kind=kind, max_attempts=1)).job
+    failed = wait_for(store, job.id, *ENDED)
+    assert (failed.status, failed.error_code) == (JobStatus.FAILED, "LEASE_LOST")

@@ -124,7 +124,8 @@ def _lock_parents(session: Session, new: Sequence[NewJob]) -> None:
             raise InvalidParent(one.parent_id, "there is no such job")
         if tenant != one.tenant:
             raise InvalidParent(one.parent_id, "it belongs to another tenant")
-        if status in TERMINAL:
+        # What was created while it went on is found all the same.
+        if status in TERMINAL and not (one.idem_key and find(session, [one])[0]):
             raise InvalidParent(one.parent_id, f"it is {status} already")
 
 

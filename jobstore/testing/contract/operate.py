@@ -71,7 +71,9 @@ class OperateContract(Contract):
             )
             assert store.get(job.id) == job
             return
-        if wanted is JobStatus.PROCESSING and not stays:
+        is_lease = wanted is JobStatus.PROCESSING and not stays
+        is_family = (current, wanted) == (JobStatus.WAITING, JobStatus.CANCELLED)
+        if is_lease or is_family:
             with pytest.raises(InvalidInput):
                 store.update_status(job.id, lambda job: to(wanted, job))
             assert store.get(job.id) == job
@@ -140,6 +142,27 @@ class OperateContract(Contract):
             error_message="by hand",
             updated_at=after.updated_at,
         )
+
+    @pytest.mark.parametrize("status", [JobStatus.QUEUED, JobStatus.PROCESSING])
+    def test_only_a_scheduled_job_is_given_a_time(
+        self, store: Store, status: JobStatus
+    ) -> None:
+        job = in_status(store, status)
+        with pytest.raises(InvalidInput) as refused:
+            store.update_status(job.id, lambda job: replace(job, available_at=later()))
+        assert refused.value.field == "available_at"
+        assert store.get(job.id) == job
+
+    def test_an_update_does_not_cancel_half_a_family(self, store: Store) -> None:
+        claim, children = parked(store, 2)
+        with pytest.raises(InvalidInput, match="cancel") as refused:
+            store.update_status(
+                claim.job.id, lambda job: replace(job, status=JobStatus.CANCELLED)
+            )
+        assert refused.value.field == "status"
+        assert store.get(claim.job.id).status is JobStatus.WAITING
+        for child in children:
+            assert store.get(child.job.id).status is JobStatus.QUEUED
 
     def test_a_job_moved_by_hand_is_claimed_where_it_is_now(self, store: Store) -> None:
         first, second = create(store), create(store)

@@ -265,6 +265,14 @@ class ReadContract(Contract):
         create(store)
         assert len(heard) == count
 
+    @pytest.mark.parametrize("callback", [None, 5, "f"])
+    def test_what_cannot_be_called_back_is_refused(
+        self, store: Store, callback: Any
+    ) -> None:
+        with pytest.raises(InvalidInput) as refused:
+            store.listen(callback)
+        assert refused.value.field == "callback"
+
     def test_reading_changes_nothing(self, store: Store) -> None:
         job = create(store, payload=b"x")
         reads: list[Callable[[], object]] = [

@@ -2,6 +2,7 @@
 The contract of create, create_many and payload.
 """
 
+import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -354,6 +355,34 @@ class SubmitContract(Contract):
             store.create(parent.child(kind="page"))
         assert caught.value.parent_id == parent.id
         assert store.list() == [parent]
+
+    @pytest.mark.parametrize("status", sorted(TERMINAL))
+    def test_an_ended_parents_child_is_found_by_its_key(
+        self, store: Store, status: JobStatus
+    ) -> None:
+        parent = create(store)
+        new = parent.child(kind="page", idem_key="a")
+        child, _ = store.create(new)
+        if status is JobStatus.CANCELLED:
+            store.cancel(parent.id)
+        else:
+            lease = next(one.lease for one in store.claim(2) if one.job.id == parent.id)
+            if status is JobStatus.COMPLETED:
+                store.complete(lease)
+            else:
+                store.fail(lease, error_code="E", final=True)
+        assert store.get(parent.id).status is status
+        again = store.create(new)
+        assert (again.job.id, again.created) == (child.id, False)
+        with pytest.raises(InvalidParent):
+            store.create_many([new, parent.child(kind="page", idem_key="b")])
+        assert len(store.list_children(parent.id)) == 1
+
+    def test_a_source_that_never_ends_is_refused(self, store: Store) -> None:
+        with pytest.raises(InvalidInput, match="10,000") as refused:
+            store.create_many(itertools.repeat(NewJob(kind="k")))  # type: ignore[arg-type]
+        assert refused.value.field == "new"
+        assert store.list() == []
 
     def test_an_unknown_or_foreign_parent_is_refused(self, store: Store) -> None:
         with pytest.raises(InvalidParent):
