@@ -2,10 +2,13 @@
 A live view of the queues.
 """
 
+import signal
 import sys
-import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
+from types import FrameType
+from typing import Self
 
 import click
 from rich.console import Console
@@ -34,13 +37,14 @@ def watch(where: Target, *, every: timedelta, times: int | None, json: bool) -> 
     """
     Watch the queues until Ctrl-C. As JSON, one document for each look.
     """
-    with where.store() as store:
+    with where.store() as store, _Interrupts() as interrupts:
+        looks = _looks(store, every, times, interrupts)
         if json:
-            for seen in _looks(store, every, times):
+            for seen in looks:
                 _print(seen)
             return
         with Live(console=Console(), auto_refresh=False) as live:
-            for seen in _looks(store, every, times):
+            for seen in looks:
                 if isinstance(seen, StoreUnavailable):
                     text = Text(output.one_line(f"{seen}; looking again"))
                     live.update(text, refresh=True)
@@ -48,17 +52,48 @@ def watch(where: Target, *, every: timedelta, times: int | None, json: bool) -> 
                     live.update(output.stats_table(seen), refresh=True)
 
 
+class _Interrupts:
+    """
+    Ctrl-C, taken between two looks; a second one breaks off the look itself.
+
+    Raised in the middle of anything, as Python does it, it is lost now and then: code
+    that runs while an object goes away may not raise.
+    """
+
+    def __enter__(self) -> Self:
+        self._came = self._may_raise = False
+        self._before = signal.signal(signal.SIGINT, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _take(self, _number: int, _frame: FrameType | None) -> None:
+        if self._came or self._may_raise:
+            raise KeyboardInterrupt
+        self._came = True
+
+    def pause(self, seconds: float) -> None:
+        """
+        Sleep; raise KeyboardInterrupt if it comes now, or came before.
+        """
+        self._may_raise = True
+        if self._came:
+            raise KeyboardInterrupt
+        time.sleep(seconds)
+        self._may_raise = False
+
+
 def _looks(
-    store: Store, every: timedelta, times: int | None
+    store: Store, every: timedelta, times: int | None, interrupts: _Interrupts
 ) -> Iterator[list[QueueStats] | StoreUnavailable]:
     """
     Look again and again; a database that goes away meanwhile is waited for.
     """
-    pause = threading.Event()
     looks = 0
     while times is None or looks < times:
         if looks:
-            pause.wait(max(_SHORTEST_PAUSE_SECONDS, every.total_seconds()))
+            interrupts.pause(max(_SHORTEST_PAUSE_SECONDS, every.total_seconds()))
         looks += 1
         try:
             seen: list[QueueStats] | StoreUnavailable = store.stats()

@@ -469,7 +469,16 @@ def test_the_page_names_what_there_is(incident: Incident) -> None:
             UNION SELECT rolname FROM pg_roles
         """)
     }
-    own = {"jobstore", "psql", "pg_dump", "prune", "pool_size", "wake_ups", "terse"}
+    own = {
+        "deploy",
+        "jobstore",
+        "psql",
+        "pg_dump",
+        "prune",
+        "pool_size",
+        "wake_ups",
+        "terse",
+    }
     in_recipes = set(re.findall(r"\w+", " ".join(one.text for one in RECIPES)))
     assert words - known - own - in_recipes <= {"on", "failed_before"}
 
