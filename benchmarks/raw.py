@@ -100,7 +100,6 @@ _CREATED_AT = 19
 _ASKED = create_sql.CREATE_JOBS.partition("), keyed AS")[0]
 _VALUES = {
     "status": "'queued'",
-    "available_at": "coalesce(available_at, statement_timestamp())",
     "pages": "pages::int[]",
 }
 _NAMES = [name.strip() for name in create_sql.NEW_COLUMNS.split(",")]

@@ -97,6 +97,8 @@ class NewJob:
         job_class: Service class, from which the claim order follows.
         max_attempts: How often it may be tried, 1 to 1,000,000.
         available_at: Not to be claimed before this instant; aware. None: at once.
+        delay: Not to be claimed before this time has passed since its creation, by the
+            store's clock, up to 3650 days. Instead of *available_at*.
         parent_id: The job that this one is a part of.
         pages: Page numbers of the document that this job covers, 0 or greater.
         traceparent: W3C trace context of whoever submits it, for tracing across the
@@ -115,6 +117,7 @@ class NewJob:
     job_class: JobClass = JobClass.BATCH
     max_attempts: int = 5
     available_at: datetime | None = None
+    delay: timedelta | None = None
     parent_id: str | None = None
     pages: tuple[int, ...] = ()
     traceparent: str | None = None
@@ -133,6 +136,10 @@ class NewJob:
         check_count("max_attempts", self.max_attempts, 1, MAX_ATTEMPTS)
         if self.available_at is not None:
             _put(self, "available_at", check_instant("available_at", self.available_at))
+        if self.delay is not None:
+            check_duration("delay", self.delay, shortest=timedelta(0))
+            if self.available_at is not None:
+                raise InvalidInput("delay", self.delay, "goes without available_at")
         if self.parent_id is not None:
             _put(self, "parent_id", known_id(self.parent_id, "parent_id"))
         _put(self, "pages", _pages(self.pages))

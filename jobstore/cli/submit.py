@@ -7,7 +7,7 @@ import mimetypes
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
@@ -76,8 +76,6 @@ def submit(
         raise click.UsageError("--key is for a single file; see --key-from")
     if delay is not None and at is not None:
         raise click.UsageError("give --delay or --at, not both")
-    if delay is not None:
-        at = datetime.now(UTC) + delay
 
     def describe(path: str) -> NewJob:
         data = sys.stdin.buffer.read() if path == _STDIN else Path(path).read_bytes()
@@ -91,6 +89,7 @@ def submit(
             job_class=JobClass(job_class),
             max_attempts=max_attempts,
             available_at=at,
+            delay=delay,
             parent_id=parent,
         )
 

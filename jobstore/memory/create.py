@@ -4,6 +4,7 @@ Submitting: create, create_many, fan_out.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from jobstore.errors import (
     IdempotencyConflict,
@@ -140,7 +141,7 @@ def _find(state: State, new: NewJob, *, strict: bool) -> Created | None:
 
 
 def _job_of(new: NewJob, job_id: str, state: State) -> Job:
-    is_ahead = new.available_at is not None and new.available_at > state.now
+    available_at = new.available_at or state.now + (new.delay or timedelta(0))
     return Job(
         id=job_id,
         tenant=new.tenant,
@@ -148,7 +149,7 @@ def _job_of(new: NewJob, job_id: str, state: State) -> Job:
         queue=new.queue,
         kind=new.kind,
         job_class=new.job_class,
-        status=JobStatus.SCHEDULED if is_ahead else JobStatus.QUEUED,
+        status=JobStatus.SCHEDULED if available_at > state.now else JobStatus.QUEUED,
         attempts=0,
         max_attempts=new.max_attempts,
         fence=0,
@@ -163,7 +164,7 @@ def _job_of(new: NewJob, job_id: str, state: State) -> Job:
         error_message=None,
         created_at=state.now,
         updated_at=state.now,
-        available_at=new.available_at or state.now,
+        available_at=available_at,
         started_at=None,
         heartbeat_at=None,
         finished_at=None,

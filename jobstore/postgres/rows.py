@@ -4,7 +4,7 @@ From rows to values: the only place that knows the order of a result's columns.
 
 from collections.abc import Sequence
 from dataclasses import fields, make_dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobstore.lifecycle import JobClass, JobStatus
@@ -50,6 +50,8 @@ _NAMES = (
 
 JOB_COLUMNS = ", ".join(f"job.{name}" for name in _NAMES)
 JOB_COLUMNS_WITHOUT_RESULT = JOB_COLUMNS.replace("job.result", "NULL::bytea")
+
+_NO_TIME = timedelta(0)
 
 # Plain look-ups: an Enum call for each cell costs as much as the rest of a row.
 _STATUS = {str(status): status for status in JobStatus}
@@ -132,7 +134,7 @@ def to_new_job(
         error_message=None,
         created_at=created_at,
         updated_at=created_at,
-        available_at=new.available_at or created_at,
+        available_at=new.available_at or created_at + (new.delay or _NO_TIME),
         started_at=None,
         heartbeat_at=None,
         finished_at=None,

@@ -68,6 +68,9 @@ NO_ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
         ("max_attempts", True),
         ("max_attempts", 2.0),
         ("max_attempts", float("nan")),
+        ("delay", 5),
+        ("delay", timedelta(microseconds=-1)),
+        ("delay", timedelta.max),
         ("available_at", datetime(2026, 1, 1)),  # noqa: DTZ001 - what is refused
         ("available_at", "2026-01-01"),
         (
@@ -345,3 +348,9 @@ def test_a_message_tells_no_secret(field: str, value: object) -> None:
     assert "s3cr3t" not in text
     assert "\n" not in text
     assert text.startswith(field)
+
+
+def test_a_time_and_a_delay_exclude_each_other() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        NewJob(kind="k", available_at=datetime.now(UTC), delay=timedelta(1))
+    assert caught.value.field == "delay"

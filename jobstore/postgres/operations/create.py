@@ -193,6 +193,7 @@ def row_of(new: NewJob, job_id: str) -> dict[str, Any]:
         "job_class": str(new.job_class),
         "max_attempts": new.max_attempts,
         "available_at": new.available_at,
+        "delay": None if new.delay is None else new.delay.total_seconds(),
         "parent_id": new.parent_id,
         "pages": list(new.pages),
         "traceparent": new.traceparent,
@@ -222,6 +223,9 @@ def arrays_of(new: Sequence[NewJob], job_ids: Sequence[str]) -> dict[str, Any]:
         ("job_class", "job_classes"): [str(one.job_class) for one in new],
         ("max_attempts", "limits_of_attempts"): [one.max_attempts for one in new],
         ("available_at", "available_ats"): [one.available_at for one in new],
+        ("delay", "delays"): [
+            None if one.delay is None else one.delay.total_seconds() for one in new
+        ],
         ("parent_id", "parent_ids"): [one.parent_id for one in new],
         # An array of arrays could not hold rows of different lengths.
         ("pages", "pages_of_jobs"): [

@@ -35,9 +35,15 @@ WITH keyed AS (
     SELECT
         %(job_id)s, %(tenant)s, %(idem_key)s, %(queue)s, %(kind)s, %(job_class)s,
         CASE WHEN %(available_at)s::timestamptz > statement_timestamp()
+             OR %(delay)s::float8 > 0
              THEN 'scheduled' ELSE 'queued' END,
         %(max_attempts)s,
-        coalesce(%(available_at)s::timestamptz, statement_timestamp()),
+        coalesce(
+            %(available_at)s::timestamptz,
+            -- By seconds: a day is not 24 hours in every session's time zone.
+            statement_timestamp()
+                + make_interval(secs => coalesce(%(delay)s::float8, 0))
+        ),
         %(parent_id)s, %(pages)b::int[], %(traceparent)s
     WHERE %(idem_key)s::text IS NULL OR EXISTS (SELECT FROM keyed)
     RETURNING id, status, created_at
@@ -66,7 +72,12 @@ WITH asked AS MATERIALIZED (
         coalesce(kind, %(kind)s::text) AS kind,
         coalesce(job_class, %(job_class)s::text) AS job_class,
         coalesce(max_attempts, %(max_attempts)s::int) AS max_attempts,
-        coalesce(available_at, %(available_at)s::timestamptz) AS available_at,
+        coalesce(
+            available_at, %(available_at)s::timestamptz,
+            statement_timestamp() + make_interval(secs => coalesce(
+                delay, %(delay)s::float8, 0
+            ))
+        ) AS available_at,
         coalesce(parent_id, %(parent_id)s::text) AS parent_id,
         coalesce(pages, %(pages)s::text) AS pages,
         coalesce(traceparent, %(traceparent)s::text) AS traceparent,
@@ -76,12 +87,12 @@ WITH asked AS MATERIALIZED (
         %(job_ids)b::text[], %(tenants)b::text[], %(idem_keys)b::text[],
         %(fingerprints)b::bytea[], %(queues)b::text[], %(kinds)b::text[],
         %(job_classes)b::text[], %(limits_of_attempts)b::int[],
-        %(available_ats)s::timestamptz[], %(parent_ids)b::text[],
+        %(available_ats)s::timestamptz[], %(delays)b::float8[], %(parent_ids)b::text[],
         %(pages_of_jobs)b::text[], %(traceparents)b::text[],
         %(content_types)b::text[], %(payloads)b::bytea[]
     ) AS asked (
         id, tenant, idem_key, fingerprint, queue, kind, job_class, max_attempts,
-        available_at, parent_id, pages, traceparent, content_type, data
+        available_at, delay, parent_id, pages, traceparent, content_type, data
     )
 ), keyed AS (
     INSERT INTO {{s}}.idempotency_key (tenant, idem_key, job_id, fingerprint)
@@ -97,8 +108,7 @@ WITH asked AS MATERIALIZED (
         id, tenant, idem_key, queue, kind, job_class,
         CASE WHEN available_at > statement_timestamp()
              THEN 'scheduled' ELSE 'queued' END,
-        max_attempts, coalesce(available_at, statement_timestamp()),
-        parent_id, pages::int[], traceparent
+        max_attempts, available_at, parent_id, pages::int[], traceparent
     FROM asked
     WHERE idem_key IS NULL OR id IN (SELECT job_id FROM keyed)
     RETURNING id, status

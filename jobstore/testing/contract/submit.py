@@ -92,6 +92,20 @@ class SubmitContract(Contract):
         assert store.get(job.id).available_at == at
         assert store.claim_next() is None
 
+    def test_a_delay_counts_from_the_creation(self, store: Store) -> None:
+        delay = timedelta(days=40, seconds=1, microseconds=1)
+        one = create(store, delay=delay)
+        many = store.create_many(
+            [NewJob(kind="k", delay=delay), NewJob(kind="k", delay=timedelta(0))]
+        )
+        later_on, at_once = (created.job for created in many)
+        for job in (one, later_on):
+            assert job == store.get(job.id)
+            assert job.available_at - job.created_at == delay
+            assert job.status is JobStatus.SCHEDULED
+        assert at_once == store.get(at_once.id)
+        assert at_once.status is JobStatus.QUEUED
+
     def test_a_job_whose_time_has_passed_is_queued(self, store: Store) -> None:
         at = datetime(2020, 2, 29, tzinfo=timezone(timedelta(hours=5)))
         job = create(store, available_at=at)
