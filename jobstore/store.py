@@ -526,7 +526,9 @@ class Store(Creator, Finisher, Protocol):
 
         For operators and tools: it needs no lease. Leaving processing ends the
         lease of whoever holds it. It cannot grant a lease, and cannot reopen an
-        ended job; `claim` and `requeue` do.
+        ended job; `claim` and `requeue` do. Only a scheduled job is given another
+        available_at. A job with open children is not cancelled so: `cancel` ends
+        the family.
 
         Raises:
             JobNotFound: No job has this id.
@@ -560,7 +562,8 @@ class Store(Creator, Finisher, Protocol):
         """
         Reopen a failed or cancelled job with fresh attempts, or run a scheduled one.
 
-        It takes its old place in line. Its fence stays, so old leases stay dead.
+        It takes its old place in line. Its fence stays, so old leases stay dead. A
+        parent counts it as open again; one that has ended itself stays so.
 
         Raises:
             JobNotFound: No job has this id.
