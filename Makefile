@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 # Written last, so that an interrupted installation is done again.
 READY := $(VENV)/.ready
 CODE := $(wildcard jobstore migrations tests demo benchmarks)
-PYTEST := $(BIN)/python -m pytest
+# A process for each processor; ARGS="-n 0" for one, with the output as it comes.
+PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick lint types architecture migration-lint expected-schema check bench bench-full screenshots \
@@ -27,8 +28,8 @@ test: $(READY) ## Run all tests; those on PostgreSQL again on a second major ver
 	  test -z "$$second" || env -u JOBSTORE_TEST_DSN JOBSTORE_TEST_PG_BIN="$$second" \
 	    $(PYTEST) -m postgres $(ARGS)
 
-quick: $(READY) ## Run the tests without the slow ones, on all processors
-	@$(PYTEST) -n auto -m "not slow" $(ARGS)
+quick: $(READY) ## Run the tests without the slow ones
+	@$(PYTEST) -m "not slow" $(ARGS)
 
 lint: $(READY) ## Check style and formatting
 	@$(BIN)/ruff check $(CODE)
