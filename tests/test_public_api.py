@@ -16,6 +16,8 @@ from jobstore import (
     PostgresStore,
 )
 from jobstore.async_store import AsyncCreator, AsyncFinisher, AsyncStore
+from jobstore.observe.async_store import AsyncObservedStore
+from jobstore.observe.store import ObservedStore
 from jobstore.postgres.enlisted import AsyncEnlisted, Enlisted
 from jobstore.store import Creator, Finisher, Store
 
@@ -46,6 +48,8 @@ def shape(function: Any) -> list[tuple[str, object, object, str]]:
         (Store, PostgresStore),
         (AsyncStore, AsyncMemoryStore),
         (AsyncStore, AsyncPostgresStore),
+        (Store, ObservedStore),
+        (AsyncStore, AsyncObservedStore),
         (Creator, Enlisted),
         (Finisher, Enlisted),
         (AsyncCreator, AsyncEnlisted),
