@@ -19,8 +19,13 @@ from jobstore.postgres.schema import Schema
 
 __all__ = ["BrokenIndex", "Part", "broken_indexes", "describe", "expected", "render"]
 
-# Nothing but pg_catalog in the path: every other name comes out with its schema.
-_BEGIN = "SELECT set_config('search_path', 'pg_catalog', true)"
+# Nothing but pg_catalog in the path: every other name comes out with its schema. And
+# instants come out as they are expected, wherever the server is.
+_BEGIN = """
+SELECT set_config('search_path', 'pg_catalog', true),
+    set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO', true),
+    set_config('IntervalStyle', 'postgres', true)
+"""
 
 # Constraints NOT NULL have rows of their own since PostgreSQL 18; the columns tell.
 _PARTS = """

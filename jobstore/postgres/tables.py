@@ -287,7 +287,7 @@ def _job(tables: MetaData, schema: str) -> None:
             "job_finished_check",
             "job_result_check",
             "job_error_check",
-            "job_available_check",
+            "job_instants_check",
         ),
         comment="One row for each job: what it is, where it is in its life, who holds it. Its payload is in the table payload.",
     )
@@ -353,7 +353,11 @@ def _idempotency_key(tables: MetaData) -> None:
             "expires_at",
             postgresql_where=text("expires_at IS NOT NULL"),
         ),
-        *_checks("idempotency_key_text_check", "idempotency_key_fingerprint_check"),
+        *_checks(
+            "idempotency_key_text_check",
+            "idempotency_key_fingerprint_check",
+            "idempotency_key_instants_check",
+        ),
         comment="The idempotency index: which job a tenant's key stands for. It is what makes a repeated create find the first job.",
     )
 
@@ -393,7 +397,7 @@ def _attempt(tables: MetaData, schema: str) -> None:
             name="attempt_job_fkey",
             ondelete="CASCADE",
         ),
-        *_checks("attempt_outcome_check"),
+        *_checks("attempt_outcome_check", "attempt_instants_check"),
         comment="History: one row for each attempt that did not end in success; goes with its job.",
     )
 

@@ -103,6 +103,8 @@ CREATE TABLE {s}.job (
     CONSTRAINT job_lease_check CHECK (
         (status = 'processing') = (heartbeat_at IS NOT NULL)
         AND (lease IS NULL OR status = 'processing')
+        -- A sweep subtracts it from now, which must not leave the calendar.
+        AND lease BETWEEN '0' AND '100 years'
     ),
     CONSTRAINT job_started_check CHECK (
         status NOT IN ('processing', 'completed')
@@ -116,8 +118,13 @@ CREATE TABLE {s}.job (
         (status <> 'failed' OR error_code IS NOT NULL)
         AND (status <> 'completed' OR (error_code IS NULL AND error_message IS NULL))
     ),
-    CONSTRAINT job_available_check CHECK (
-        isfinite(available_at) AND isfinite(created_at) AND isfinite(updated_at)
+    -- What Python's calendar has in every time zone. An instant that can't be read would
+    -- break each claim and each list that comes across it, for the other jobs as well.
+    CONSTRAINT job_instants_check CHECK (
+        least(created_at, updated_at, available_at,
+            started_at, heartbeat_at, finished_at) >= '0001-01-02 00:00+00'
+        AND greatest(created_at, updated_at, available_at,
+            started_at, heartbeat_at, finished_at) < '9999-12-31 00:00+00'
     )
 ) WITH (
     -- Room on each page for the new versions of its rows: heartbeats stay HOT.
@@ -190,7 +197,10 @@ CREATE TABLE {s}.idempotency_key (
         octet_length(tenant) BETWEEN 1 AND 255
         AND octet_length(idem_key) BETWEEN 1 AND 1024
     ),
-    CONSTRAINT idempotency_key_fingerprint_check CHECK (octet_length(fingerprint) = 32)
+    CONSTRAINT idempotency_key_fingerprint_check CHECK (octet_length(fingerprint) = 32),
+    CONSTRAINT idempotency_key_instants_check CHECK (
+        created_at >= '0001-01-02 00:00+00' AND created_at < '9999-12-31 00:00+00'
+    )
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX idempotency_key_expiry_idx ON {s}.idempotency_key (expires_at)
@@ -211,7 +221,11 @@ CREATE TABLE {s}.attempt (
         REFERENCES {s}.job (id) ON DELETE CASCADE,
     CONSTRAINT attempt_outcome_check CHECK (outcome IN (
         'failed', 'lease_expired', 'released', 'snoozed', 'waiting', 'cancelled'
-    ))
+    )),
+    CONSTRAINT attempt_instants_check CHECK (
+        least(started_at, ended_at) >= '0001-01-02 00:00+00'
+        AND greatest(started_at, ended_at) < '9999-12-31 00:00+00'
+    )
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
 COMMENT ON TABLE {s}.job IS

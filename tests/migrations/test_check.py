@@ -25,6 +25,15 @@ def test_no_name_of_a_schema_makes_a_difference(database: str, name: str) -> Non
     )
 
 
+def test_no_setting_of_a_session_makes_a_difference(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGTZ", "Asia/Kathmandu")
+    monkeypatch.setenv("PGDATESTYLE", "German")
+    migrate.upgrade(database)
+    assert migrate.check(database).state is State.OK
+
+
 CHANGES = {
     "ALTER TABLE job DROP CONSTRAINT job_result_check": (
         ("missing", "constraint", "job.job_result_check"),

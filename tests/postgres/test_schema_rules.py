@@ -2,12 +2,14 @@
 The schema defends itself, and the code tolerates what hands can do to it.
 """
 
+import itertools
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy
 
 from jobstore import (
     JobClass,
@@ -66,8 +68,9 @@ IMPOSSIBLE = {
     "an empty tenant": "UPDATE job SET tenant = ''",
     "an empty key": "UPDATE job SET idem_key = ''",
     "negative attempts": "UPDATE job SET attempts = -1",
-    "never available": "UPDATE job SET available_at = 'infinity'",
-    "before all time": "UPDATE job SET created_at = '-infinity'",
+    "an endless lease": (
+        "UPDATE job SET lease = '200 years' WHERE status = 'processing'"
+    ),
     "a parent that is none": "UPDATE job SET parent_id = '01ARZ3NDEKTSV4RRFFQ69G5FAV'",
     "an id that is no ULID": "INSERT INTO job (id, kind) VALUES ('x', 'k')",
     "a job without a kind": "INSERT INTO job DEFAULT VALUES",
@@ -92,6 +95,84 @@ def test_impossible_rows_are_refused(
     with pytest.raises((psycopg.IntegrityError, psycopg.errors.GeneratedAlways)):
         hand.execute(statement.encode())
     assert store.list() == before
+
+
+INSTANTS = {
+    "job": ["created_at", "updated_at", "available_at", "started_at", "heartbeat_at"],
+    "attempt": ["started_at", "ended_at"],
+    "idempotency_key": ["created_at"],
+}
+
+OUT_OF_REACH = [
+    "infinity",
+    "-infinity",
+    "0044-03-15 BC",
+    "0001-01-01 23:59:59+00",
+    "9999-12-31 00:00+00",
+    "20000-01-01",
+]
+
+
+@pytest.mark.parametrize("at", OUT_OF_REACH)
+def test_an_instant_that_python_cannot_read_is_refused(
+    store: PostgresStore, hand: Admin, at: str
+) -> None:
+    store.create(NewJob(kind="k", idem_key="k"))
+    lease = store.claim(1)[0].lease
+    store.release(lease)
+    assert store.claim_next() is not None
+    store.cancel(store.create(NewJob(kind="ended")).job.id)
+    before = store.list()
+    changes = [(table, name) for table in INSTANTS for name in INSTANTS[table]]
+    for table, name in changes:
+        statement = f"UPDATE {table} SET {name} = '{at}' WHERE {name} IS NOT NULL"
+        with pytest.raises(psycopg.errors.CheckViolation):
+            hand.execute(statement.encode())
+    with pytest.raises(psycopg.errors.CheckViolation):
+        hand.execute(
+            f"UPDATE job SET finished_at = '{at}' WHERE kind = 'ended'".encode()
+        )
+    assert store.list() == before
+
+
+FIRST, LAST = "0001-01-02 00:00+00", "9999-12-30 23:59:59.999999+00"
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Etc/GMT+12"])
+def test_the_first_and_the_last_instant_are_read_in_any_zone(
+    dsn: str, schema: str, hand: Admin, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    monkeypatch.setenv("PGTZ", zone)  # stronger than what a connection asks for
+    engine = sqlalchemy.create_engine(dsn)
+    targets: list[str | sqlalchemy.Engine] = [dsn, engine]
+    for target, at in itertools.product(targets, (FIRST, LAST)):
+        store = PostgresStore(target, schema=schema, wake_ups=False)
+        job = store.create(NewJob(kind="k")).job
+        store.create(NewJob(kind="other"))
+        hand.execute(
+            f"UPDATE job SET created_at = '{at}', available_at = '{at}'".encode()
+        )
+        claims = store.claim(2)
+        assert job.id in {one.job.id for one in claims}
+        assert all(one.job.created_at == store.get(job.id).created_at for one in claims)
+        store.release(claims[0].lease)
+        hand.execute(
+            f"UPDATE attempt SET started_at = '{at}', ended_at = '{at}'".encode()
+        )
+        (attempt,) = store.attempts(claims[0].job.id)
+        assert attempt.started_at == attempt.ended_at == store.list()[0].available_at
+        assert store.claim_next() is not None
+        assert store.stats()
+        hand.execute(f"UPDATE job SET heartbeat_at = '{at}'".encode())
+        store.reclaim_stale(timedelta(0))
+        for one in store.list():
+            store.cancel(one.id)
+        hand.execute(f"UPDATE job SET finished_at = '{at}'".encode())
+        assert len(store.list(status=JobStatus.CANCELLED)) == 2
+        assert store.prune(timedelta(days=1)) == (2 if at == FIRST else 0)
+        hand.execute(b"DELETE FROM job")
+        store.close()
+    engine.dispose()
 
 
 def test_a_row_inserted_by_hand_with_defaults_is_a_job(

@@ -19,6 +19,7 @@ from jobstore import (
     Failed,
     Handlers,
     InvalidInput,
+    JobCancelled,
     JobFailed,
     JobStatus,
     LeaseLost,
@@ -370,11 +371,12 @@ def test_a_worker_without_handlers_is_refused() -> None:
         Worker(PostgresStore("postgresql://nowhere"), {})
 
 
+@pytest.mark.parametrize("loss", [LeaseLost, JobCancelled])
 @pytest.mark.parametrize("kind", ["async", "sync"])
 def test_the_loss_of_another_jobs_lease_is_a_failure_like_any(
-    store: PostgresStore, start: Start, kind: str
+    store: PostgresStore, start: Start, kind: str, loss: type[LeaseLost]
 ) -> None:
-    other = LeaseLost(new_id(), 1, "it was somebody else's")
+    other = loss(new_id(), 1, "it was somebody else's")
 
     async def in_the_loop(_context: AsyncContext) -> Answer:
         raise other
@@ -385,4 +387,4 @@ def test_the_loss_of_another_jobs_lease_is_a_failure_like_any(
     start({"async": in_the_loop, "sync": in_a_thread})
     job = store.create(NewJob(kind=kind, max_attempts=1)).job
     failed = wait_for(store, job.id, *ENDED)
-    assert (failed.status, failed.error_code) == (JobStatus.FAILED, "LEASE_LOST")
+    assert (failed.status, failed.error_code) == (JobStatus.FAILED, loss.code)
