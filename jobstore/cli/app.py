@@ -14,6 +14,7 @@ import click
 from jobstore.cli.doctor import doctor, explain
 from jobstore.cli.exits import Exit, exit_of
 from jobstore.cli.grants import grants
+from jobstore.cli.metrics import metrics
 from jobstore.cli.migrate import migrate
 from jobstore.cli.operate import cancel, prune, reclaim, requeue
 from jobstore.cli.output import tell_error
@@ -76,6 +77,7 @@ for command in (
     explain,
     grants,
     list_,
+    metrics,
     migrate,
     payload,
     prune,
