@@ -174,7 +174,7 @@ class QueueCollector(Collector):
     the other gauges absent, instead of failing the scrape. Close it when done.
 
     Args:
-        dsn: The database; the right to read the table ``job`` is enough.
+        dsn: The database; the role reader of `jobstore.grants` is enough.
         schema: The schema with the tables.
         through_pooler: The DSN leads to a pooler in transaction mode.
     """
@@ -227,8 +227,7 @@ def _families(
     place = ("queue", "job_class")
     jobs = GaugeMetricFamily(
         "jobstore_open_jobs",
-        "Jobs that have not ended; state: ready, exhausted, running, scheduled or "
-        "waiting.",
+        "Jobs that have not ended; state: ready, running, scheduled or waiting.",
         labels=(*place, "state"),
     )
     wait = GaugeMetricFamily(

@@ -12,52 +12,25 @@ from jobstore.postgres.session import Call, Session
 
 __all__ = ["OPEN", "OpenJobs", "QueueReader"]
 
-# Ready jobs are counted in job_ready_idx alone. The longest wait is sought among the
-# thousand at the head of each line: one further back was created later. Each other
-# state has a partial index of its own. Ended jobs are in none of them.
+# From the operator's views, which the reader's role may read. Each is along the partial
+# index of its state, where ended jobs are not.
 OPEN = """
-WITH ready AS (
-    SELECT queue, class_rank, count(*) AS jobs
-    FROM {s}.job WHERE status = 'queued' AND attempts < max_attempts
-    GROUP BY queue, class_rank
-)
-SELECT queue, class_rank, 'ready' AS state, jobs, (
-        SELECT extract(epoch FROM statement_timestamp() - min(head.updated_at))
-        FROM (
-            SELECT job.updated_at FROM {s}.job
-            WHERE job.status = 'queued' AND job.attempts < job.max_attempts
-                AND job.queue = ready.queue AND job.class_rank = ready.class_rank
-            ORDER BY job.created_at, job.id
-            LIMIT 1000
-        ) AS head
-    )::float AS seconds
-FROM ready
+SELECT queue, job_class, 'ready', count(*), extract(epoch FROM max(waited))::float
+FROM {s}.ready GROUP BY queue, job_class
 UNION ALL
-SELECT queue, class_rank, 'exhausted', count(*), NULL
-FROM {s}.job WHERE status = 'queued' AND attempts >= max_attempts
-GROUP BY queue, class_rank
+SELECT queue, job_class, 'running', count(*), NULL
+FROM {s}.running GROUP BY queue, job_class
 UNION ALL
-SELECT queue, class_rank, 'running', count(*), NULL
-FROM {s}.job WHERE status = 'processing'
-GROUP BY queue, class_rank
+SELECT queue, job_class, 'expired', count(*), NULL
+FROM {s}.stale GROUP BY queue, job_class
 UNION ALL
-SELECT queue, class_rank, 'expired', count(*), NULL
-FROM {s}.job
-WHERE status = 'processing'
-    AND heartbeat_at <= statement_timestamp()
-        - greatest(interval '1 minute', coalesce(lease, '0'))
-GROUP BY queue, class_rank
+SELECT queue, job_class, 'scheduled', count(*), NULL
+FROM {s}.scheduled GROUP BY queue, job_class
 UNION ALL
-SELECT queue, class_rank, 'scheduled', count(*), NULL
-FROM {s}.job WHERE status = 'scheduled'
-GROUP BY queue, class_rank
-UNION ALL
-SELECT queue, class_rank, 'waiting', count(*), NULL
-FROM {s}.job WHERE status = 'waiting'
-GROUP BY queue, class_rank
+SELECT queue, job_class, 'waiting', count(*), NULL
+FROM {s}.waiting_families GROUP BY queue, job_class
 """
 
-_BY_RANK = {job_class.rank: job_class for job_class in JobClass}
 # Prometheus itself waits for ten seconds, unless told otherwise.
 _LIMITS = Limits(statement=timedelta(seconds=8), call=timedelta(seconds=9))
 
@@ -71,7 +44,7 @@ class OpenJobs:
     queue: str
     job_class: JobClass
     state: str
-    """ready, exhausted, running, expired (of the running ones), scheduled, waiting."""
+    """ready, running, expired (of the running ones), scheduled, waiting."""
     jobs: int
     oldest_wait: float | None
     """Seconds; of ready jobs only."""
@@ -104,6 +77,6 @@ class QueueReader(PostgresStore):
 
 def _open_jobs(session: Session) -> list[OpenJobs]:
     return [
-        OpenJobs(queue, _BY_RANK[rank], state, jobs, seconds)
-        for queue, rank, state, jobs, seconds in session.rows(OPEN)
+        OpenJobs(queue, JobClass(job_class), state, jobs, seconds)
+        for queue, job_class, state, jobs, seconds in session.rows(OPEN)
     ]
