@@ -8,7 +8,7 @@ Settings come from flags, then from the environment, then from the defaults show
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import click
@@ -32,7 +32,7 @@ class Target:
     The database and the schema that a command works on.
     """
 
-    dsn: str
+    dsn: str = field(repr=False)
     schema: str
     through_pooler: bool
 
