@@ -51,6 +51,7 @@ _INTERNAL = (
     "_reopen(text[])",
     "_tell_parents(text[], integer[], integer[])",
     "_truncate_payloads()",
+    "_wake(text[])",
     "new_ulid()",
 )
 FUNCTIONS = tuple(sorted(_GUARDED + _EXPLAINING + _IN_VIEWS + _INTERNAL))

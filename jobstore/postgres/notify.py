@@ -208,15 +208,14 @@ class Listener:
         heard_itself = False
         waited = 0.0
         while not self._closed.is_set():
+            waited += 1.0
+            # All that came at once are given out, before it looks at stop_after.
             for notify in connection.notifies(timeout=1.0, stop_after=1):
+                waited = 0.0
                 if notify.payload == _SELF_TEST:
                     heard_itself = True
                 else:
                     self._tell(notify.payload)
-                waited = 0.0
-                break
-            else:
-                waited += 1.0
             if waited >= _SELF_TEST_SECONDS and not heard_itself:
                 heard_itself = True
                 _log.warning(

@@ -78,6 +78,31 @@ END
 $function$
 """,
     ),
+    "_wake(text[])": (
+        "Internal: tell idle workers that those of these jobs which are queued are to be had.",
+        """
+CREATE FUNCTION {s}._wake(job_ids text[]) RETURNS void
+    LANGUAGE sql
+    {guards}
+AS $function$
+    -- The channel is named as the library does it: jobstore.postgres.notify.
+    SELECT pg_notify(
+        CASE WHEN octet_length('jobstore:' || nspname) <= 63
+            THEN 'jobstore:' || nspname
+            ELSE 'jobstore#'
+                || left(encode(sha256(convert_to(nspname, 'UTF8')), 'hex'), 40)
+        END,
+        ready.queue
+    )
+    FROM (
+        SELECT DISTINCT job.queue, job.tableoid FROM {s}.job
+        WHERE job.id = ANY(job_ids) AND job.status = 'queued'
+    ) AS ready
+    JOIN pg_class ON pg_class.oid = ready.tableoid
+    JOIN pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+$function$
+""",
+    ),
     "_tell_parents(text[], integer[], integer[])": (
         "Internal: children of these parents have ended, so many, and so many of them not well. Returns the parents that went on.",
         """
@@ -90,6 +115,7 @@ AS $function$
 DECLARE
     told record;
     next_ids text[];
+    went_on text[] := '{}';
 BEGIN
     WHILE cardinality(parent_ids) > 0 LOOP
         next_ids := '{}';
@@ -149,6 +175,7 @@ BEGIN
                 id := told.id;
                 was := told.was;
                 becomes := told.becomes;
+                went_on := went_on || told.id;
                 RETURN NEXT;
                 IF told.becomes = 'failed' AND told.parent_id IS NOT NULL THEN
                     next_ids := next_ids || told.parent_id;
@@ -162,6 +189,7 @@ BEGIN
             FROM unnest(next_ids) AS parent (id) GROUP BY parent.id
         ) AS up;
     END LOOP;
+    PERFORM {s}._wake(went_on);
 END
 $function$
 """,
@@ -260,6 +288,7 @@ BEGIN
             MESSAGE = concat('job ', requeue_job.job_id, ' is ', was, '; only failed, ',
                 'cancelled and scheduled jobs can be requeued');
     END IF;
+    PERFORM {s}._wake(ARRAY[requeue_job.job_id]);
     INSERT INTO {s}.audit (action, reason, job_ids)
     VALUES ('requeue_job', why, ARRAY[requeue_job.job_id]);
 END
@@ -457,6 +486,7 @@ BEGIN
             ON CONFLICT (job_id, fence) DO NOTHING
         )
         SELECT ended.id, 'processing', 'queued' FROM ended ORDER BY ended.id;
+    PERFORM {s}._wake(held);
     INSERT INTO {s}.audit (action, reason, arguments, job_ids)
     VALUES (
         'release_worker', why,
@@ -519,6 +549,7 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     ) AS locked;
     RETURN QUERY SELECT * FROM {s}._reopen(coalesce(chosen, '{}'));
+    PERFORM {s}._wake(chosen);
     INSERT INTO {s}.audit (action, reason, arguments, job_ids)
     VALUES (
         'retry_failed', why,

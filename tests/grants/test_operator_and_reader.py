@@ -154,6 +154,7 @@ def test_the_operator_explains_and_examines(
         "UPDATE jobstore.jobstore_version SET version_num = '0001'",
         "SELECT * FROM jobstore._reopen('{}')",
         "SELECT * FROM jobstore._tell_parents('{}', '{}', '{}')",
+        "SELECT jobstore._wake('{}')",
         "SELECT jobstore.new_ulid()",
         "CREATE VIEW jobstore.mine AS SELECT 1",
         "CREATE OR REPLACE VIEW jobstore.ready AS SELECT 1",

@@ -2,6 +2,7 @@
 The operator's functions do what the library's verbs do, to the last counter.
 """
 
+import queue
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,10 +15,10 @@ from sqlalchemy import make_url
 
 from jobstore import migrate
 from jobstore.errors import InvalidTransition, JobNotFound, LeaseLost
-from jobstore.lifecycle import JobClass
+from jobstore.lifecycle import JobClass, JobStatus
 from jobstore.model import ChildFailure, Claim
 from tests import servers
-from tests.operators.support import Place
+from tests.operators.support import Place, open_place
 
 UNKNOWN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
@@ -621,3 +622,51 @@ def test_nobody_makes_a_function_mean_other_tables(place: Place) -> None:
         )
         == 6
     )
+
+
+@pytest.mark.parametrize("name", ["short", "o'\"clock" * 7])
+def test_idle_workers_hear_of_what_is_ready_again(database: str, name: str) -> None:
+    migrate.upgrade(database, schema=name)
+    for place in open_place(database, name):
+        hear_of_what_is_ready_again(place)
+
+
+def hear_of_what_is_ready_again(place: Place) -> None:
+    heard: queue.Queue[str | None] = queue.Queue()
+    listening = place.store.listen(heard.put)
+    try:
+        assert heard.get(timeout=30) is None
+        for name in ("requeued", "retried", "released", "resumed", "left alone"):
+            place.add(queue=name)
+        (failed,) = place.store.claim(1, queue="requeued")
+        place.fail(failed)
+        (retried,) = place.store.claim(1, queue="retried")
+        place.fail(retried)
+        (held,) = place.store.claim(1, queue="released", worker="dead")
+        (parent,) = place.store.claim(1, queue="resumed")
+        (child,) = place.store.fan_out(parent.lease, [parent.job.child(kind="c")])
+        place.store.cancel(place.store.list(queue="left alone")[0].id)
+        for call in (
+            f"requeue_job('{failed.job.id}', 'why'",
+            "retry_failed('why', queue => 'retried'",
+            "release_worker('dead', 'why', silent_for => '0'",
+            f"cancel_job('{child.job.id}', 'why'",
+        ):
+            place.ask(f"SELECT * FROM {{s}}.{call})")
+            place.ask(f"SELECT * FROM {{s}}.{call}, dry_run => false)")
+        # The last word of this test's own: nothing can come after it unheard.
+        place.connection.execute(
+            "SELECT pg_notify(%s, 'the end')", [place.store._core.channel]
+        )
+        told = [heard.get(timeout=30)]
+        while told[-1] != "the end":
+            told.append(heard.get(timeout=30))
+        assert [one for one in told if one != "the end"] == [
+            "requeued",
+            "retried",
+            "released",
+            "resumed",
+        ]
+    finally:
+        listening.close()
+    assert place.store.get(held.job.id).status is JobStatus.QUEUED

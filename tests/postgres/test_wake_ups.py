@@ -57,6 +57,16 @@ def test_what_is_no_queue_is_refused_and_the_next_is_told(
         ear.wait_for("good")
 
 
+def test_wake_ups_that_come_at_once_are_all_heard(store: PostgresStore) -> None:
+    ear = Ear()
+    names = [f"queue-{n}" for n in range(50)]
+    with contextlib.closing(store.listen(ear)):
+        ear.wait_for(None)
+        store.create_many([NewJob(kind="k", queue=name) for name in names])
+        for name in names:
+            ear.wait_for(name)
+
+
 def test_a_callback_that_raises_hears_the_next_all_the_same(
     store: PostgresStore, caplog: pytest.LogCaptureFixture
 ) -> None:
