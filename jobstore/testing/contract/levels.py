@@ -178,6 +178,23 @@ class LevelsContract(Contract):
         with pytest.raises(InvalidTransition):
             store.cancel(claim.job.id)
 
+    def test_a_child_of_a_cancelled_parent_may_be_reopened(self, store: Store) -> None:
+        claim, _ = parked(store, 2)
+        page = hold(store, queue="pages")
+        parent = store.cancel(claim.job.id)
+        store.requeue(page.job.id)
+        reopened = store.get(parent.id)
+        assert (reopened.status, reopened.finished_at) == (
+            JobStatus.CANCELLED,
+            parent.finished_at,
+        )
+        assert (reopened.children_open, reopened.children_failed) == (1, 1)
+        assert store.cancel(parent.id) == reopened, "what ended is not ended again"
+        store.complete(hold(store, queue="pages").lease)
+        ended = store.get(parent.id)
+        assert ended.status is JobStatus.CANCELLED
+        assert (ended.children_open, ended.children_failed) == (0, 1)
+
     # -- children by hand ------------------------------------------------------
 
     def test_children_come_in_pages_in_their_order(
