@@ -96,11 +96,8 @@ class Notifier:
             if self._closed:
                 return
             self._queues.add(queue)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="jobstore-notify", daemon=True
-                )
-                self._thread.start()
+            if self._thread is None or not self._thread.is_alive():
+                self._begin()
             self._condition.notify()
 
     def close(self) -> None:
@@ -114,6 +111,18 @@ class Notifier:
         if thread is not None and self._pid == os.getpid():
             thread.join(timeout=_SELF_TEST_SECONDS)
 
+    def _begin(self) -> None:
+        thread = threading.Thread(target=self._run, name="jobstore-notify", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # No more threads, or the interpreter is ending. The job is committed, and
+            # its create must say so; the next wake-up tries again.
+            _log.warning("wake-ups are not sent: %s", error)
+            self._queues.clear()
+        else:
+            self._thread = thread
+
     def _start_over(self) -> None:
         # After a fork the thread is gone and the lock may be held by it.
         self._condition = threading.Condition()
@@ -124,29 +133,35 @@ class Notifier:
     def _run(self) -> None:
         connection: PoolProxiedConnection | None = None
         pause = _FIRST_PAUSE_SECONDS
-        while True:
-            with self._condition:
-                while not self._queues and not self._closed:
-                    self._condition.wait()
-                queues, self._queues = self._queues, set()
-                if self._closed and not queues:
-                    break
-            try:
-                connection = connection or self._connect()
-                _driver(connection).execute(
-                    "SELECT pg_notify(%s, queue) FROM unnest(%s::text[]) AS queue",
-                    (self._channel, sorted(queues)),
-                )
-                pause = _FIRST_PAUSE_SECONDS
-                gap = _COALESCE_SECONDS
-            except Exception as error:  # noqa: BLE001 - a hint; its thread goes on
-                _log.debug("wake-up not sent: %s", type(error).__name__)
-                _drop(connection)
-                connection = None
-                gap = pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-            with self._condition:
-                self._condition.wait_for(lambda: self._closed, timeout=gap)
-        _drop(connection)
+        try:
+            while queues := self._next():
+                try:
+                    connection = connection or self._connect()
+                    _driver(connection).execute(
+                        "SELECT pg_notify(%s, queue) FROM unnest(%s::text[]) AS queue",
+                        (self._channel, queues),
+                    )
+                    pause = _FIRST_PAUSE_SECONDS
+                    gap = _COALESCE_SECONDS
+                except Exception as error:  # noqa: BLE001 - a hint; its thread goes on
+                    _tell_of(error, "a wake-up was not sent")
+                    _drop(connection)
+                    connection = None
+                    gap = pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+                with self._condition:
+                    self._condition.wait_for(lambda: self._closed, timeout=gap)
+        finally:
+            _drop(connection)
+
+    def _next(self) -> list[str]:
+        """
+        Wait for queues to tell of; none: it is closed, and all was told.
+        """
+        with self._condition:
+            while not self._queues and not self._closed:
+                self._condition.wait()
+            queues, self._queues = self._queues, set()
+        return sorted(queues)
 
 
 class Listener:
@@ -186,7 +201,7 @@ class Listener:
                 pause = _FIRST_PAUSE_SECONDS
                 self._listen(_driver(connection))
             except Exception as error:  # noqa: BLE001 - it begins again, whatever it was
-                _log.debug("listening broke off: %s", type(error).__name__)
+                _tell_of(error, "listening broke off")
             finally:
                 _drop(connection)
             self._closed.wait(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
@@ -195,7 +210,7 @@ class Listener:
     def _tell(self, queue: str | None) -> None:
         try:
             self._callback(queue)
-        except Exception:  # noqa: BLE001 - it may raise anything, and is told again
+        except BaseException:  # noqa: BLE001 - SystemExit too would end this thread
             _log.exception("a listener of wake-ups raised")
 
     def _listen(self, connection: psycopg.Connection) -> None:
@@ -225,6 +240,15 @@ class Listener:
             if waited >= _QUIET_SECONDS:
                 connection.execute("SELECT 1")
                 waited = 0.0
+
+
+def _tell_of(error: Exception, what: str) -> None:
+    # A database that is away is told by every verb; another error only here.
+    is_usual = isinstance(error, (psycopg.Error, SQLAlchemyError, OSError))
+    if is_usual:
+        _log.debug("%s: %s", what, type(error).__name__)
+    else:
+        _log.warning("%s", what, exc_info=error)
 
 
 def _driver(connection: PoolProxiedConnection) -> psycopg.Connection:

@@ -165,10 +165,14 @@ class PostgresStore(Outcomes):
     def wake(self, *queues: str) -> None:
         """
         Tell idle workers that *queues* have work. A hint; returns at once.
+
+        Raises:
+            InvalidInput: One of them is no name of a queue; none is told.
         """
+        checked = [check_text("queue", queue) for queue in queues]
         if self._notifier is not None:
-            for queue in queues:
-                self._notifier.wake(check_text("queue", queue))
+            for queue in checked:
+                self._notifier.wake(queue)
 
     # -- submit ----------------------------------------------------------------
 
