@@ -2,7 +2,7 @@
 What a store does, told to whoever listens: for logs, metrics and traces.
 
 `observed` wraps any store, of either colour. Nothing is told without it, and nothing
-here needs an optional extra; `jobstore.observe.metrics` does.
+here needs an optional extra; `jobstore.observe.metrics` and `.traces` do.
 """
 
 from jobstore.observe.events import (
