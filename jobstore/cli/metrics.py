@@ -31,7 +31,7 @@ _NO_EXTRA = "metrics need more packages: pip install 'jobstore[metrics]'"
 @click.option("--once", is_flag=True, help="Print them once instead.")
 def metrics(where: Target, *, listen: str, once: bool) -> None:
     """
-    Serve what is open in the queues to Prometheus, until Ctrl-C.
+    Serve how the queues are to Prometheus, until Ctrl-C.
     """
     try:
         import prometheus_client  # noqa: PLC0415 - an optional extra

@@ -2,12 +2,12 @@
 Prometheus metrics, on its own client library (extra ``jobstore[metrics]``).
 
 Two sources: `Metrics` counts the events of this process's observed stores;
-`QueueCollector` reads from the database what is open, when somebody scrapes.
+`QueueCollector` reads from the database how the queues are, when somebody scrapes.
 """
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from jobstore.errors import JobstoreError
@@ -24,7 +24,7 @@ from jobstore.observe.events import (
     LeasesReclaimed,
     StoreFailed,
 )
-from jobstore.observe.queue import OpenJobs, QueueReader
+from jobstore.observe.queue import QueueLine, QueueReader
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -167,11 +167,12 @@ class Metrics:
 
 class QueueCollector(Collector):
     """
-    Gauges of what is open in the database, read at each scrape.
+    Gauges of the queues in the database, read at each scrape.
 
-    Reads open jobs along their partial indexes, so it is as quick with ten million
-    ended jobs as with none. A database that can't be asked makes ``jobstore_up`` 0, and
-    the other gauges absent, instead of failing the scrape. Close it when done.
+    Reads open jobs along their partial indexes and what came and went in the last five
+    minutes, so it is as quick with ten million ended jobs as with none. A database that
+    can't be asked makes ``jobstore_up`` 0, and the other gauges absent, instead of
+    failing the scrape. Close it when done.
 
     Args:
         dsn: The database; the role reader of `jobstore.grants` is enough.
@@ -212,7 +213,7 @@ class QueueCollector(Collector):
             StoreUnavailable: The database could not be asked.
             SchemaError: It has no tables that this code knows.
         """
-        return list(_families(self._reader.open_jobs()))
+        return _families(self._reader.lines())
 
     def close(self) -> None:
         """
@@ -221,13 +222,12 @@ class QueueCollector(Collector):
         self._reader.close()
 
 
-def _families(
-    lines: "tuple[OpenJobs, ...] | list[OpenJobs]",
-) -> Iterator[GaugeMetricFamily]:
+def _families(lines: Iterable[QueueLine]) -> list[GaugeMetricFamily]:
     place = ("queue", "job_class")
     jobs = GaugeMetricFamily(
         "jobstore_open_jobs",
-        "Jobs that have not ended; state: ready, running, scheduled or waiting.",
+        "Jobs that have not ended; state: ready, exhausted, running, scheduled or "
+        "waiting.",
         labels=(*place, "state"),
     )
     wait = GaugeMetricFamily(
@@ -240,22 +240,21 @@ def _families(
         "Running jobs without a heartbeat for a minute, and past their own lease.",
         labels=place,
     )
-    waits: dict[tuple[str, str], float] = {}
-    gone: dict[tuple[str, str], int] = {}
+    recent = GaugeMetricFamily(
+        "jobstore_recent_jobs",
+        "Jobs of the last five minutes; outcome: created, completed, failed or "
+        "cancelled.",
+        labels=(*place, "outcome"),
+    )
     for line in lines:
         where = (line.queue, str(line.job_class))
-        waits.setdefault(where, 0.0)
-        gone.setdefault(where, 0)
-        if line.state == "expired":
-            gone[where] = line.jobs
-            continue
-        jobs.add_metric((*where, line.state), line.jobs)
-        if line.oldest_wait is not None:
-            waits[where] = max(0.0, line.oldest_wait)
-    for where, seconds in waits.items():
-        wait.add_metric(where, seconds)
-        expired.add_metric(where, gone[where])
-    yield from (jobs, wait, expired)
+        wait.add_metric(where, line.oldest_wait)
+        expired.add_metric(where, line.expired_leases)
+        for state, number in line.jobs.items():
+            jobs.add_metric((*where, state), number)
+        for outcome, number in line.recent.items():
+            recent.add_metric((*where, outcome), number)
+    return [jobs, wait, expired, recent]
 
 
 def _up(*, is_up: bool) -> GaugeMetricFamily:

@@ -1,7 +1,8 @@
 """
-What is open in the queues right now, read cheaply: never along history.
+How the queues are right now: what is open, and the flow of the last minutes.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -10,49 +11,44 @@ from jobstore.postgres import Limits, PostgresStore
 from jobstore.postgres.engine import engine_url
 from jobstore.postgres.session import Call, Session
 
-__all__ = ["OPEN", "OpenJobs", "QueueReader"]
+__all__ = ["HEALTH", "QueueLine", "QueueReader"]
 
-# From the operator's views, which the reader's role may read. Each is along the partial
-# index of its state, where ended jobs are not.
-OPEN = """
-SELECT queue, job_class, 'ready', count(*), extract(epoch FROM max(waited))::float
-FROM {s}.ready GROUP BY queue, job_class
-UNION ALL
-SELECT queue, job_class, 'running', count(*), NULL
-FROM {s}.running GROUP BY queue, job_class
-UNION ALL
-SELECT queue, job_class, 'expired', count(*), NULL
-FROM {s}.stale GROUP BY queue, job_class
-UNION ALL
-SELECT queue, job_class, 'scheduled', count(*), NULL
-FROM {s}.scheduled GROUP BY queue, job_class
-UNION ALL
-SELECT queue, job_class, 'waiting', count(*), NULL
-FROM {s}.waiting_families GROUP BY queue, job_class
+_STATES = ("ready", "exhausted", "running", "scheduled", "waiting")
+_FLOW = ("created", "completed", "failed", "cancelled")
+
+# A view, which the reader's role may read. It reads open jobs along the partial indexes
+# of their states, and what came and went in five minutes; no history before that.
+HEALTH = """
+SELECT queue, job_class, coalesce(extract(epoch FROM oldest_wait), 0)::float,
+    expired_leases, ready, exhausted, running, scheduled, waiting,
+    created_5min, completed_5min, failed_5min, cancelled_5min
+FROM {s}.queue_health
 """
 
 # Prometheus itself waits for ten seconds, unless told otherwise.
 _LIMITS = Limits(statement=timedelta(seconds=8), call=timedelta(seconds=9))
 
 
-@dataclass(frozen=True, slots=True)
-class OpenJobs:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLine:
     """
-    The jobs of one queue and class in one state.
+    One queue and class.
     """
 
     queue: str
     job_class: JobClass
-    state: str
-    """ready, running, expired (of the running ones), scheduled, waiting."""
-    jobs: int
-    oldest_wait: float | None
-    """Seconds; of ready jobs only."""
+    oldest_wait: float
+    """Seconds that a ready job has waited; 0 where none does."""
+    expired_leases: int
+    jobs: Mapping[str, int]
+    """Open jobs by state: ready, exhausted, running, scheduled, waiting."""
+    recent: Mapping[str, int]
+    """Of the last five minutes: created, completed, failed, cancelled."""
 
 
 class QueueReader(PostgresStore):
     """
-    A store that also counts what is open.
+    A store that also says how the queues are.
     """
 
     def __init__(self, dsn: str, *, schema: str, through_pooler: bool = False) -> None:
@@ -68,15 +64,24 @@ class QueueReader(PostgresStore):
             wake_ups=False,
         )
 
-    def open_jobs(self) -> list[OpenJobs]:
+    def lines(self) -> list[QueueLine]:
         """
-        Count open jobs by queue, class and state; reads them all, and no others.
+        Read all queues and classes with an open job, or with a recent one.
         """
-        return self._run(Call(_open_jobs, writes=False))
+        return self._run(Call(_lines, writes=False))
 
 
-def _open_jobs(session: Session) -> list[OpenJobs]:
+def _lines(session: Session) -> list[QueueLine]:
     return [
-        OpenJobs(queue, JobClass(job_class), state, jobs, seconds)
-        for queue, job_class, state, jobs, seconds in session.rows(OPEN)
+        QueueLine(
+            queue=queue,
+            job_class=JobClass(job_class),
+            oldest_wait=max(0.0, oldest_wait),
+            expired_leases=expired_leases,
+            jobs=dict(zip(_STATES, counts[: len(_STATES)], strict=True)),
+            recent=dict(zip(_FLOW, counts[len(_STATES) :], strict=True)),
+        )
+        for queue, job_class, oldest_wait, expired_leases, *counts in session.rows(
+            HEALTH
+        )
     ]

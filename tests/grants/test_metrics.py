@@ -14,4 +14,5 @@ def test_a_reader_may_scrape(granted: Granted) -> None:
             "jobstore_open_jobs",
             "jobstore_oldest_wait_seconds",
             "jobstore_expired_leases",
+            "jobstore_recent_jobs",
         ]

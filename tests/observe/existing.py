@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from jobstore import JobClass, MemoryStore, NewJob
 from jobstore.observe import JobsPromoted, LeasesReclaimed, StoreFailed, observed
 from jobstore.observe import metrics as of
-from jobstore.observe.queue import OpenJobs
+from jobstore.observe.queue import QueueLine
 
 __all__ = ["samples"]
 
@@ -32,7 +32,14 @@ def samples() -> dict[str, frozenset[str]]:
         StoreFailed(verb="claim", code="STORE_BUSY"),
     ):
         listener(event)
-    line = OpenJobs("q", JobClass.BATCH, "ready", 1, 1.0)
+    line = QueueLine(
+        queue="q",
+        job_class=JobClass.BATCH,
+        oldest_wait=1.0,
+        expired_leases=1,
+        jobs={"ready": 1},
+        recent={"created": 1},
+    )
     families = [
         *registry.collect(),
         *of._families([line]),

@@ -346,4 +346,6 @@ def test_a_worker_on_an_observed_store_is_observed(made: Any) -> None:
     }
     assert MARK not in repr(told)
     assert LeasesReclaimed(requeued=1, failed=0) in told
-    assert [one.kind for one in told if isinstance(one, JobLost)] == ["endless"]
+    # The outcome may be refused, too, before the handler is told that it need not.
+    lost = [one.kind for one in told if isinstance(one, JobLost)]
+    assert lost in (["endless"], ["endless", None])
