@@ -5,6 +5,8 @@ Rows come as the store would have written them, indexes and checks included; onl
 ids are made in SQL: a ULID's time from created_at, and a running number after it.
 """
 
+import random
+
 import psycopg
 
 from benchmarks.bench import Bench
@@ -24,9 +26,12 @@ def _base32(number: str, digits: int) -> str:
     )
 
 
+# Four digits of each load's own: two loads may meet in a millisecond and a number.
+_MARK = "'----'"
+
 _ID = (
     f"{_base32('(extract(epoch FROM at) * 1000)::bigint', 10)}"
-    f" || '0000' || {_base32('n', 12)}"
+    f" || {_MARK} || {_base32('n', 12)}"
 )
 
 _ROWS = f"""
@@ -117,6 +122,8 @@ def _load(
     more: tuple[object, ...],
     tell: Tell,
 ) -> None:
+    mark = "".join(random.choices(_ALPHABET, k=4))
+    text = bench.in_schema(statement.replace(_MARK, f"'{mark}'"))
     with bench.connect_plain() as connection:
         connection.execute("SET synchronous_commit = off")
         try:
@@ -127,6 +134,4 @@ def _load(
         for first in range(0, jobs, _CHUNK):
             last = min(first + _CHUNK, jobs) - 1
             tell(f"loading: {first:,} of {jobs:,} rows")
-            connection.execute(
-                bench.in_schema(statement), (since, since, jobs, first, last, *more)
-            )
+            connection.execute(text, (since, since, jobs, first, last, *more))
