@@ -9,7 +9,15 @@ from enum import Enum
 from typing import Final
 
 from jobstore.errors import JobCancelled, LeaseLost
-from jobstore.model import ChildFailure, Created, Job, Lease, NewJob, Payload
+from jobstore.model import (
+    ChildFailure,
+    Created,
+    Job,
+    Lease,
+    NewJob,
+    Payload,
+    check_duration,
+)
 from jobstore.store import Store
 from jobstore.worker.held import Held
 
@@ -37,6 +45,9 @@ class JobFailed(Exception):
         error_message: For people.
         final: No further attempt, whatever is left.
         retry_in: Wait before the next attempt; None: by the store's policy.
+
+    Raises:
+        InvalidInput: *retry_in* is negative, or longer than 3,650 days.
     """
 
     def __init__(
@@ -48,6 +59,8 @@ class JobFailed(Exception):
         retry_in: timedelta | None = None,
     ) -> None:
         super().__init__(error_code, error_message)
+        if retry_in is not None:
+            check_duration("retry_in", retry_in, shortest=timedelta(0))
         self.error_code = error_code
         self.error_message = error_message
         self.final = final

@@ -145,16 +145,19 @@ def failure_of(error: BaseException, lease: Lease) -> Outcome | None:
 
     The code is the name of the exception's class: short, stable, and countable.
     """
-    if isinstance(error, LeaseLost) and (error.job_id, error.fence) == lease.token:
-        return None
-    if isinstance(error, JobFailed):
-        return Failed(
-            error.error_code,
-            error.error_message,
-            final=error.final,
-            retry_in=error.retry_in,
-        )
-    code = error.code if isinstance(error, JobstoreError) else type(error).__name__
+    try:
+        if isinstance(error, LeaseLost) and (error.job_id, error.fence) == lease.token:
+            return None
+        if isinstance(error, JobFailed):
+            return Failed(
+                error.error_code,
+                error.error_message,
+                final=error.final,
+                retry_in=error.retry_in,
+            )
+        code = error.code if isinstance(error, JobstoreError) else type(error).__name__
+    except Exception:  # noqa: BLE001 - a class made from ours, without its attributes
+        code = type(error).__name__
     return Failed(code, recordable(error))
 
 

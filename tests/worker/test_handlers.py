@@ -371,6 +371,40 @@ def test_a_worker_without_handlers_is_refused() -> None:
         Worker(PostgresStore("postgresql://nowhere"), {})
 
 
+class Odd(JobFailed):
+    def __init__(self) -> None:  # not all that JobFailed has
+        Exception.__init__(self, "odd")
+
+
+class Late(JobFailed):
+    def __init__(self) -> None:
+        super().__init__("LATE")
+        self.retry_in = timedelta(-1)
+
+
+class Bare(LeaseLost):
+    def __init__(self) -> None:
+        Exception.__init__(self, "bare")
+
+
+@pytest.mark.parametrize("error", [Odd, Late, Bare])
+def test_an_error_that_is_not_what_it_says_fails_the_job_all_the_same(
+    store: PostgresStore, start: Start, error: type[Exception]
+) -> None:
+    def handler(_context: Context) -> Answer:
+        raise error
+
+    start({"k": handler})
+    job = store.create(NewJob(kind="k", max_attempts=1)).job
+    assert wait_for(store, job.id, *ENDED).error_code == error.__name__
+
+
+def test_a_negative_wait_is_refused_where_it_is_said() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        JobFailed("E", retry_in=timedelta(-1))
+    assert refused.value.field == "retry_in"
+
+
 @pytest.mark.parametrize("loss", [LeaseLost, JobCancelled])
 @pytest.mark.parametrize("kind", ["async", "sync"])
 def test_the_loss_of_another_jobs_lease_is_a_failure_like_any(
