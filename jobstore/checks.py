@@ -35,7 +35,7 @@ from jobstore.model import (
 from jobstore.store import MAX_BATCH
 
 __all__ = [
-    "check_callback",
+    "check_callable",
     "check_child_failure",
     "check_endings",
     "check_job_class",
@@ -78,8 +78,10 @@ def check_new(new: object, max_payload_bytes: int) -> NewJob:
     return new
 
 
-def check_new_jobs(new: object, max_payload_bytes: int) -> list[NewJob]:
-    jobs = _batch("new", new)
+def check_new_jobs(
+    new: object, max_payload_bytes: int, name: str = "new"
+) -> list[NewJob]:
+    jobs = _batch(name, new)
     return [check_new(one, max_payload_bytes) for one in jobs]
 
 
@@ -128,9 +130,9 @@ def check_limit(limit: object) -> int:
     return check_count("limit", limit, 1, MAX_BATCH)
 
 
-def check_callback(callback: object) -> None:
-    if not callable(callback):
-        raise InvalidInput("callback", callback, "must be callable")
+def check_callable(name: str, value: object) -> None:
+    if not callable(value):
+        raise InvalidInput(name, value, "must be callable")
 
 
 def check_lease_time(lease: object) -> timedelta | None:

@@ -31,6 +31,7 @@ from jobstore.model import (
     QueueStats,
     Reclaimed,
     check_duration,
+    check_flag,
     check_text,
 )
 from jobstore.outcomes import Outcomes
@@ -95,6 +96,7 @@ class MemoryStore(Outcomes):
     ) -> Created:
         """See `Creator.create`."""
         checks.check_new(new, self._max_bytes)
+        check_flag("strict", strict)
         chosen = None if job_id is None else known_id(job_id)
         with self._state.transaction() as state:
             return creating.create(state, new, chosen, strict=strict)
@@ -104,6 +106,7 @@ class MemoryStore(Outcomes):
     ) -> list[Created]:
         """See `Creator.create_many`."""
         jobs = checks.check_new_jobs(new, self._max_bytes)
+        check_flag("strict", strict)
         with self._state.transaction() as state:
             return creating.create_many(state, jobs, strict=strict)
 
@@ -116,7 +119,7 @@ class MemoryStore(Outcomes):
     ) -> list[Created]:
         """See `Finisher.fan_out`."""
         checks.check_lease(lease)
-        jobs = checks.check_new_jobs(children, self._max_bytes)
+        jobs = checks.check_new_jobs(children, self._max_bytes, "children")
         policy = checks.check_child_failure(on_child_failure)
         with self._state.transaction() as state:
             return creating.fan_out(state, lease, jobs, on_child_failure=policy)
@@ -154,14 +157,14 @@ class MemoryStore(Outcomes):
         with_result: bool = True,
     ) -> list[Job]:
         """See `Store.list_children`."""
-        known = known_id(parent_id)
+        known = known_id(parent_id, "parent_id")
+        from_here = None if after is None else known_id(after, "after")
+        if limit is not None:
+            checks.check_limit(limit)
+        check_flag("with_result", with_result)
         with self._state.transaction() as state:
             return read.list_children(
-                state,
-                known,
-                after=None if after is None else known_id(after, "after"),
-                limit=None if limit is None else checks.check_limit(limit),
-                with_result=with_result,
+                state, known, after=from_here, limit=limit, with_result=with_result
             )
 
     def attempts(self, job_id: str) -> list[Attempt]:
@@ -215,9 +218,9 @@ class MemoryStore(Outcomes):
                 filters,
                 statuses,
                 after=None if after is None else known_id(after, "after"),
-                oldest_first=oldest_first,
+                oldest_first=check_flag("oldest_first", oldest_first),
                 limit=checks.check_limit(limit),
-                with_result=with_result,
+                with_result=check_flag("with_result", with_result),
             )
 
     # -- claim -----------------------------------------------------------------
@@ -311,6 +314,7 @@ class MemoryStore(Outcomes):
     def update_status(self, job_id: str, fn: Callable[[Job], Job]) -> Job:
         """See `Store.update_status`."""
         known = known_id(job_id)
+        checks.check_callable("fn", fn)
         with self._state.transaction() as state:
             return operate.update_status(state, known, fn)
 
@@ -333,7 +337,7 @@ class MemoryStore(Outcomes):
         """
         See `Store.listen`. The callback comes from the thread that made the work.
         """
-        checks.check_callback(callback)
+        checks.check_callable("callback", callback)
         return Listener(self._state, callback)
 
     def dedicated(self) -> "MemoryStore":

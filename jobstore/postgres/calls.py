@@ -27,6 +27,7 @@ from jobstore.model import (
     QueueStats,
     Reclaimed,
     check_duration,
+    check_flag,
     check_text,
 )
 from jobstore.postgres.operations import claim as claiming
@@ -58,7 +59,7 @@ class Calls:
             creating.create,
             new=new,
             job_id=chosen,
-            strict=strict,
+            strict=check_flag("strict", strict),
             may_exist=job_id is not None,
         )
         return Call(run, transaction=new.parent_id is not None, job_id=chosen)
@@ -71,7 +72,7 @@ class Calls:
             creating.create_many,
             new=jobs,
             job_ids=new_ids(len(jobs)),
-            strict=strict,
+            strict=check_flag("strict", strict),
         )
         # Of several, one may be refused after the others were inserted.
         transaction = any(one.parent_id or one.idem_key for one in jobs)
@@ -85,7 +86,9 @@ class Calls:
         on_child_failure: ChildFailure,
     ) -> Call[list[Created]]:
         checks.check_lease(lease)
-        jobs = checks.check_new_jobs(children, self._rules.max_payload_bytes)
+        jobs = checks.check_new_jobs(
+            children, self._rules.max_payload_bytes, "children"
+        )
         run = partial(
             fan_out,
             lease=lease,
@@ -159,10 +162,10 @@ class Calls:
             read.list_jobs,
             filters=filters,
             statuses=checks.check_statuses(status),
-            after=None if after is None else known_id(after),
-            oldest_first=oldest_first,
+            after=None if after is None else known_id(after, "after"),
+            oldest_first=check_flag("oldest_first", oldest_first),
             limit=checks.check_limit(limit),
-            with_result=with_result,
+            with_result=check_flag("with_result", with_result),
         )
         return Call(run, writes=False)
 
@@ -171,10 +174,10 @@ class Calls:
     ) -> Call[list[Job]]:
         run = partial(
             read.list_children,
-            parent_id=known_id(parent_id),
-            after=None if after is None else known_id(after),
+            parent_id=known_id(parent_id, "parent_id"),
+            after=None if after is None else known_id(after, "after"),
             limit=None if limit is None else checks.check_limit(limit),
-            with_result=with_result,
+            with_result=check_flag("with_result", with_result),
         )
         return Call(run, writes=False)
 
@@ -256,6 +259,7 @@ class Calls:
     # -- operate ---------------------------------------------------------------
 
     def update_status(self, job_id: str, fn: Callable[[Job], Job]) -> Call[Job]:
+        checks.check_callable("fn", fn)
         run = partial(
             operate.update_status,
             job_id=known_id(job_id),

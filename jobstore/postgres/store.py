@@ -400,7 +400,7 @@ class PostgresStore(Outcomes):
         """
         See `Store.listen`. The connection must not lead through a pooler.
         """
-        checks.check_callback(callback)
+        checks.check_callable("callback", callback)
         return Listener(self._connect, self._core.channel, callback)
 
     def dedicated(self) -> "PostgresStore":

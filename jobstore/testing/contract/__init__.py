@@ -2,6 +2,7 @@
 The contract as a suite of tests, by phase of a job's life.
 """
 
+from jobstore.testing.contract.arguments import ArgumentsContract
 from jobstore.testing.contract.claim import ClaimContract
 from jobstore.testing.contract.families import FamiliesContract
 from jobstore.testing.contract.finish import FinishContract
@@ -28,6 +29,7 @@ class StoreContract(
     ReadContract,
     UpkeepContract,
     InstantsContract,
+    ArgumentsContract,
     RacesContract,
 ):
     """
