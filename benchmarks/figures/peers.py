@@ -14,7 +14,7 @@ from benchmarks import peers as programs
 from benchmarks.bench import Bench, libpq_dsn
 from benchmarks.measure import Figure, Tell, Turn, compare, quiet, timed
 from jobstore.model import NewJob
-from jobstore.postgres import AsyncPostgresStore
+from jobstore.postgres import AsyncPostgresStore, PostgresStore
 
 __all__ = ["PEERS", "PYTHON_VARIABLE", "measure"]
 
@@ -34,11 +34,12 @@ def measure(bench: Bench, tell: Tell = quiet) -> Iterator[Figure]:
     if PYTHON_VARIABLE not in os.environ:
         tell(f"{PYTHON_VARIABLE} names no Python with peers")
         return
-    store = bench.async_store()
+    store, blocking = bench.async_store(), bench.store()
     single, many = bench.size(1_000), bench.size(20) * _BATCH
     with asyncio.Runner() as runner:
         turns: dict[str, tuple[int, Callable[[], float]]] = {
-            "enqueue": (single, lambda: _enqueue(runner, store, single)),
+            "enqueue": (single, lambda: _enqueue(blocking, single)),
+            "enqueue, async": (single, lambda: _enqueue_async(runner, store, single)),
             "bulk": (many, lambda: _bulk(runner, store, many)),
             "drain": (many, lambda: _drain(bench, many)),
         }
@@ -47,6 +48,7 @@ def measure(bench: Bench, tell: Tell = quiet) -> Iterator[Figure]:
                 yield from _against(bench, tell, peer, turns)
         finally:
             runner.run(store.close())
+            blocking.close()
 
 
 def _against(
@@ -60,7 +62,7 @@ def _against(
         yield compare(
             f"{what}, against {peer}",
             _each(turn),
-            _each(partial(_peer, bench, peer, what, jobs)),
+            _each(partial(_peer, bench, peer, what.partition(",")[0], jobs)),
             against=peer,
             rounds=max(1, bench.rounds // 2 + 1),
             before=bench.empty,
@@ -76,7 +78,17 @@ def _new() -> NewJob:
     return NewJob(kind="bench", payload=b"x" * 100)
 
 
-def _enqueue(runner: asyncio.Runner, store: AsyncPostgresStore, jobs: int) -> float:
+def _enqueue(store: PostgresStore, jobs: int) -> float:
+    def work() -> None:
+        for _ in range(jobs):
+            store.create(_new())
+
+    return timed(jobs, work)
+
+
+def _enqueue_async(
+    runner: asyncio.Runner, store: AsyncPostgresStore, jobs: int
+) -> float:
     async def work() -> None:
         for _ in range(jobs):
             await store.create(_new())
