@@ -294,7 +294,7 @@ class Created(_Created):
     What a create came to; unpacks as ``job, created``.
     """
 
-    payload_matches: bool
+    payload_matches: bool = True
 
     def __new__(cls, job: Job, *, created: bool, payload_matches: bool = True) -> Self:
         """
@@ -305,7 +305,9 @@ class Created(_Created):
                 or kind than was asked for now.
         """
         self = super().__new__(cls, job, created)
-        self.payload_matches = payload_matches
+        if not payload_matches:
+            # Else the class says so: batches are large, and so is a dict for each.
+            self.payload_matches = False
         return self
 
     def _replace(self, **changes: Any) -> Self:
