@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from jobstore.doctor.report import Finding, Severity
 from jobstore.doctor.thresholds import Thresholds
-from jobstore.errors import StoreUnavailable
+from jobstore.errors import InvalidInput, StoreUnavailable
 from jobstore.postgres.engine import engine_url, shown_url
 from jobstore.postgres.schema import Schema
 
@@ -91,8 +91,12 @@ def looking(
     Connect, for the length of one examination.
 
     Raises:
+        InvalidInput: An argument does not fit; nothing was sent.
         StoreUnavailable: The database could not be reached.
     """
+    named = Schema(schema)
+    if not isinstance(thresholds, Thresholds):
+        raise InvalidInput("thresholds", thresholds, "must be Thresholds")
     url = target.url if isinstance(target, Engine) else engine_url(target)
     engine = create_engine(
         url,
@@ -111,7 +115,7 @@ def looking(
             yield Look(
                 engine=engine,
                 connection=connection,
-                schema=Schema(schema),
+                schema=named,
                 thresholds=thresholds,
             )
     except OperationalError as error:

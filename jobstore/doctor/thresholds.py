@@ -8,8 +8,12 @@ from datetime import timedelta
 
 from jobstore.errors import InvalidInput
 from jobstore.lifecycle import JobClass
+from jobstore.model import check_count, check_duration
 
 __all__ = ["Thresholds"]
+
+_NONE = timedelta(0)
+_MOST = 2**63 - 1
 
 
 def _waits() -> dict[JobClass, timedelta]:
@@ -49,9 +53,22 @@ class Thresholds:
     critical_factor: float = 4.0
 
     def __post_init__(self) -> None:
-        if set(self.wait) != set(JobClass):
-            raise InvalidInput("wait", self.wait, "must name each class")
-        if self.critical_factor < 1:
-            raise InvalidInput(
-                "critical_factor", self.critical_factor, "must be 1 or more"
-            )
+        wait: object = self.wait
+        if not isinstance(wait, Mapping) or set(wait) != set(JobClass):
+            raise InvalidInput("wait", wait, "must name each class")
+        for job_class, longest in wait.items():
+            check_duration(f"wait[{job_class}]", longest, shortest=_NONE)
+        for name in ("silence", "snapshot", "lock_wait", "clock_skew"):
+            check_duration(name, getattr(self, name), shortest=_NONE)
+        for name in ("bloat_bytes", "slot_bytes", "transaction_age"):
+            check_count(name, getattr(self, name), 0, _MOST)
+        _check_number("dead_rows", self.dead_rows, 0, _MOST)
+        _check_number("connections", self.connections, 0, 1)
+        _check_number("critical_factor", self.critical_factor, 1, _MOST)
+
+
+def _check_number(name: str, value: object, least: int, most: int) -> None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise InvalidInput(name, value, "must be a number")
+    if not least <= value <= most:
+        raise InvalidInput(name, value, f"must be {least:,} to {most:,}")

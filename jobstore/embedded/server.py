@@ -32,6 +32,9 @@ _DEFAULTS = {
     "log_timezone": "UTC",
 }
 
+# The recovery of a large server may take hours, not days.
+_LONGEST_START_SECONDS = 86_400
+
 
 class EmbeddedServer:
     """
@@ -60,7 +63,7 @@ class EmbeddedServer:
         data_dir: Path | str,
         *,
         settings: Mapping[str, str] | None = None,
-        bin_dir: Path | None = None,
+        bin_dir: Path | str | None = None,
         start_timeout: float = 60,
     ) -> None:
         """
@@ -76,15 +79,22 @@ class EmbeddedServer:
                 belongs to it.
 
         Raises:
-            InvalidInput: *data_dir* is no path. A relative one must be named, since an
-                empty one would be wherever the process happens to run.
+            InvalidInput: An argument does not fit. *data_dir* must be named: an empty
+                one would be wherever the process happens to run.
         """
-        given: object = data_dir
-        if not isinstance(given, (str, os.PathLike)) or not str(given):
-            raise InvalidInput("data_dir", data_dir, "must be a path")
+        _check_path("data_dir", data_dir)
+        _check_settings(settings)
+        if bin_dir is not None:
+            _check_path("bin_dir", bin_dir)
+        seconds: object = start_timeout
+        if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
+            raise InvalidInput("start_timeout", seconds, "must be a number of seconds")
+        if not 0 < seconds <= _LONGEST_START_SECONDS:
+            reason = f"must be over 0, and {_LONGEST_START_SECONDS:,} at most"
+            raise InvalidInput("start_timeout", seconds, reason)
         self.data_dir = Path(data_dir).absolute()
         self._settings = {**_DEFAULTS, **(settings or {})}
-        self._bin_dir = bin_dir
+        self._bin_dir = None if bin_dir is None else Path(bin_dir)
         self._start_timeout = start_timeout
         self._in_use: FileLock | None = None
         self._used_by = 0
@@ -325,3 +335,26 @@ def start(
     Call its `stop` when done, or leave that to the end of the process.
     """
     return EmbeddedServer(data_dir, settings=settings).start()
+
+
+def _check_path(name: str, value: object) -> None:
+    if not isinstance(value, (str, os.PathLike)) or not str(value):
+        raise InvalidInput(name, value, "must be a path")
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        raise InvalidInput(name, value, "must not contain surrogates") from None
+    if "\x00" in str(value):
+        raise InvalidInput(name, value, "must not contain NUL")
+
+
+def _check_settings(settings: object) -> None:
+    if settings is None:
+        return
+    if not isinstance(settings, Mapping):
+        raise InvalidInput("settings", type(settings), "must be a mapping of settings")
+    for name, value in settings.items():
+        if not isinstance(name, str) or not name or "\x00" in name:
+            raise InvalidInput("settings", name, "must be the name of a setting")
+        if not isinstance(value, str) or "\x00" in value:
+            raise InvalidInput(f"settings[{name!r}]", value, "must be a str, as in SQL")

@@ -4,7 +4,9 @@ The SQL that gives the rights: whole and idempotent, in the order it must run.
 
 from collections.abc import Iterator
 
+from jobstore.errors import InvalidInput
 from jobstore.grants.roles import Roles
+from jobstore.model import check_flag
 from jobstore.postgres.schema import Schema
 from jobstore.postgres.tables import metadata
 
@@ -134,6 +136,9 @@ def statements(
         InvalidInput: The schema's name is none.
     """
     place = Schema(schema)
+    if not isinstance(roles, Roles):
+        raise InvalidInput("roles", roles, "must be Roles")
+    check_flag("create_roles", create_roles)
     lock = _literal(f"jobstore migrate {schema}")
     written = [
         "SET LOCAL search_path = pg_catalog, pg_temp",

@@ -30,11 +30,12 @@ def migrating(target: str | Engine, *, schema: str) -> Iterator[Connection]:
 
     The schema exists when the connection is lent.
     """
+    named = Schema(schema)
     with connected(target) as holder:
         _take_lock(holder, schema)
         try:
             with connected(target) as connection:
-                _create_schema(holder, Schema(schema))
+                _create_schema(holder, named)
                 # For this connection alone, which is not pooled; as a plain
                 # statement, since revisions may commit several transactions.
                 connection.exec_driver_sql(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")

@@ -26,6 +26,7 @@ from jobstore.errors import (
 from jobstore.migrate.chain import config_of, head
 from jobstore.migrate.connection import LOCK_TIMEOUT_MS, migrating
 from jobstore.migrate.state import current, is_known, require_current
+from jobstore.model import check_flag
 from jobstore.postgres.schema import Schema
 from jobstore.postgres.translate import fault_of, translate
 
@@ -68,6 +69,7 @@ def upgrade(
             returns without taking any lock.
     """
     Schema(schema)  # refuses a name that is none, before anything is sent
+    _check_revision(revision)
     if revision == "head":
         # Old code that starts again beside the new one has nothing to do here.
         with contextlib.suppress(SchemaMissing, SchemaOutdated):
@@ -94,6 +96,9 @@ def downgrade(
         StoreBusy, StoreUnavailable, StoreFault, SchemaTooNew, InvalidInput: As in
             `upgrade`.
     """
+    Schema(schema)
+    _check_revision(revision)
+    check_flag("allow_data_loss", allow_data_loss)
     x_arguments = ["allow-data-loss=yes"] if allow_data_loss else []
 
     def run(config: Config) -> None:
@@ -106,6 +111,12 @@ def downgrade(
     except RuntimeError as error:
         raise SchemaError(str(error)) from None
     return current(target, schema=schema)
+
+
+def _check_revision(revision: object) -> None:
+    # Whether there is one of this name, Alembic says on the way.
+    if not isinstance(revision, str) or not revision:
+        raise InvalidInput("revision", revision, "must be the name of a revision")
 
 
 def _refuse_losses(config: Config, found: str | None, revision: str) -> None:

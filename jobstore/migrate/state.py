@@ -40,8 +40,8 @@ def current(target: str | Engine, *, schema: str = "jobstore") -> str | None:
     """
     Return the revision that *schema* is at; None if it has no jobstore tables.
     """
+    quoted = Schema(schema).quoted  # refuses what is no name, before anything is sent
     with connected(target) as connection:
-        quoted = Schema(schema).quoted
         try:
             rows = connection.exec_driver_sql(
                 f"SELECT version_num FROM {quoted}.jobstore_version".replace("%", "%%")  # noqa: S608 - quoted

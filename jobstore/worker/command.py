@@ -24,11 +24,19 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from jobstore.errors import InvalidInput
-from jobstore.model import Completed, Failed, Job, Outcome
+from jobstore.model import (
+    Completed,
+    Failed,
+    Job,
+    Outcome,
+    check_count,
+    check_duration,
+)
 from jobstore.store import DEFAULT_MAX_PAYLOAD_BYTES
 from jobstore.worker.context import AsyncContext
 
@@ -39,6 +47,7 @@ EX_TEMPFAIL = 75
 
 _CHUNK_BYTES = 1024 * 1024
 _STDERR_BYTES = 4000
+_SHORTEST_TIMEOUT = timedelta(milliseconds=1)
 _GRACE_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 # Linux refuses a variable of 128 KiB.
@@ -64,13 +73,12 @@ def command_handler(
         max_output_bytes: More output than this fails the job for good.
 
     Raises:
-        InvalidInput: There is no such program.
+        InvalidInput: There is no such program, or an argument does not fit.
     """
-    if isinstance(argv, str) or not argv:
-        raise InvalidInput("argv", argv, "must be a program and its arguments")
-    program = shutil.which(argv[0])
-    if program is None:
-        raise InvalidInput("argv", argv[0], "is no program that can be run")
+    program = _program_of(argv)
+    if timeout is not None:
+        check_duration("timeout", timeout, shortest=_SHORTEST_TIMEOUT)
+    check_count("max_output_bytes", max_output_bytes, 0, sys.maxsize)
     seconds = None if timeout is None else timeout.total_seconds()
 
     async def run(context: AsyncContext) -> Outcome:
@@ -94,6 +102,21 @@ def command_handler(
             await _end(process)
 
     return run
+
+
+def _program_of(argv: Sequence[str]) -> str:
+    given: object = argv
+    is_one = isinstance(given, (str, bytes)) or not isinstance(given, Sequence)
+    if is_one or not argv:
+        raise InvalidInput("argv", argv, "must be a program and its arguments")
+    words: Sequence[object] = argv
+    for word in words:
+        if not isinstance(word, str) or "\x00" in word:
+            raise InvalidInput("argv", word, "must be text without NUL")
+    program = shutil.which(argv[0])
+    if program is None:
+        raise InvalidInput("argv", argv[0], "is no program that can be run")
+    return program
 
 
 async def _conversation(

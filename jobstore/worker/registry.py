@@ -5,6 +5,7 @@ Handlers: which function does which kind of job.
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
+from jobstore.checks import check_callable
 from jobstore.errors import InvalidInput
 from jobstore.model import Completed, Failed, Outcome, check_text
 from jobstore.worker.context import AsyncContext, Context, Done
@@ -43,13 +44,22 @@ class Handlers(Mapping[str, Handler]):
     def on(self, *kinds: str) -> Callable[[H], H]:
         """
         Register a function, async or not, for *kinds*; ``"*"`` means every other kind.
+
+        Raises:
+            InvalidInput: There is no kind, or it has a handler already, or what is
+                registered is none.
         """
+        if not kinds:
+            raise InvalidInput("kinds", kinds, "must name at least one")
+        for kind in kinds:
+            check_text("kind", kind)
 
         def register(handler: H) -> H:
+            check_callable("handler", handler)
             for kind in kinds:
                 if kind in self._handlers:
                     raise InvalidInput("kind", kind, "has a handler already")
-                self._handlers[check_text("kind", kind)] = handler
+                self._handlers[kind] = handler
             return handler
 
         return register
@@ -74,8 +84,7 @@ def check_handlers(handlers: object) -> None:
         raise InvalidInput("handlers", handlers, "must not be empty")
     for kind, handler in handlers.items():
         check_text("kind", kind)
-        if not callable(handler):
-            raise InvalidInput(f"handlers[{kind!r}]", handler, "must be callable")
+        check_callable(f"handlers[{kind!r}]", handler)
 
 
 def outcome_of(answer: object) -> Outcome | Done:
