@@ -11,7 +11,7 @@ CODE := $(wildcard jobstore migrations tests demo benchmarks)
 PYTEST := $(BIN)/python -m pytest -n auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint types architecture migration-lint expected-schema check bench bench-full screenshots \
+.PHONY: help demo test quick lint types architecture migration-lint expected-schema check soak bench bench-full screenshots \
 	format lock clean
 
 help: ## Show this list
@@ -50,6 +50,9 @@ expected-schema: $(READY) ## Renew what `jobstore migrate check` expects, after 
 	@$(BIN)/python -m tests.migrations.write_expected
 
 check: lint types architecture migration-lint test ## Do all that CI does
+
+soak: $(READY) ## Put faults on a running system, mixed at random (MINUTES=30 SEED=…)
+	@$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED))
 
 bench: $(READY) ## Measure against raw SQL, a few minutes (ARGS="--dsn … single batches")
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -53,7 +53,11 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = self._connected()
+                try:
+                    server = self._connected()
+                except OSError:  # it is down, and may come back
+                    _end(client)
+                    continue
                 self._sockets += [client, server]
                 is_cut = threading.Event()
                 for source, sink, look in (
@@ -73,7 +77,11 @@ class Proxy:
     def _connected(self) -> socket.socket:
         if isinstance(self._target, str):
             server = socket.socket(socket.AF_UNIX)
-            server.connect(self._target)
+            try:
+                server.connect(self._target)
+            except OSError:
+                server.close()
+                raise
             return server
         return socket.create_connection(self._target)
 
