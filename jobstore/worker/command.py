@@ -3,7 +3,9 @@ A handler that runs a command: payload on stdin, result on stdout, exit code dec
 
 Any language can work jobs this way. The command is executed as it is, by no shell, in
 a process group of its own that is ended with the lease: by SIGTERM, and SIGKILL five
-seconds later.
+seconds later. When the worker is killed (SIGKILL, out of memory) its commands are ended
+in the same way; see `jobstore.worker.leash`. Out of reach is what a command moved into
+a process group of its own, and a command that was started in that very moment.
 
 | exit code | what becomes of the job |
 | --- | --- |
@@ -39,6 +41,7 @@ from jobstore.model import (
 )
 from jobstore.store import DEFAULT_MAX_PAYLOAD_BYTES
 from jobstore.worker.context import AsyncContext
+from jobstore.worker.leash import leash
 
 __all__ = ["EX_DATAERR", "EX_TEMPFAIL", "command_handler"]
 
@@ -83,6 +86,8 @@ def command_handler(
 
     async def run(context: AsyncContext) -> Outcome:
         payload = await context.payload()
+        if not leash.is_ready:
+            await asyncio.to_thread(leash.make_ready)
         process = await asyncio.create_subprocess_exec(
             program,
             *argv[1:],
@@ -92,14 +97,15 @@ def command_handler(
             env=_environment(context.job, payload.content_type),
             start_new_session=True,
         )
-        try:
-            async with asyncio.timeout(seconds):
-                return await _conversation(process, payload.data, max_output_bytes)
-        except TimeoutError:
-            return Failed("TIMEOUT", f"the command took longer than {timeout}")
-        finally:
-            # Also when the handler is cancelled because the lease is gone.
-            await _end(process)
+        with leash.held(process.pid):
+            try:
+                async with asyncio.timeout(seconds):
+                    return await _conversation(process, payload.data, max_output_bytes)
+            except TimeoutError:
+                return Failed("TIMEOUT", f"the command took longer than {timeout}")
+            finally:
+                # Also when the handler is cancelled because the lease is gone.
+                await _end(process)
 
     return run
 
@@ -198,13 +204,16 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """
     See to it that nothing of the command's process group is left.
     """
-    if process.returncode is None:
-        _signal_group(process, signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE_SECONDS):
-                await process.wait()
-    # What it started and left behind, or what ignored SIGTERM.
-    _signal_group(process, signal.SIGKILL)
+    try:
+        if process.returncode is None:
+            _signal_group(process, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GRACE_SECONDS):
+                    await process.wait()
+    finally:
+        # What it started and left behind, or what ignored SIGTERM; also if somebody
+        # would not wait for it.
+        _signal_group(process, signal.SIGKILL)
     await process.wait()
 
 

@@ -2,6 +2,9 @@
 Working from the shell: with a command for each job, and with handlers of a module.
 """
 
+import os
+import select
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -10,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from jobstore import Job, JobStatus, NewJob, PostgresStore
-from tests.cli.conftest import Cli
+from tests.cli.conftest import ROOT, Cli
 
+PATIENCE_SECONDS = 60.0
 QUICK = ["--poll-every", "50ms", "--until-empty"]
 
 
@@ -130,3 +134,53 @@ def test_cancelling_ends_the_command(
         program.communicate()
     assert program.returncode == 0
     assert store.get(job.id).status is JobStatus.CANCELLED
+
+
+@pytest.mark.parametrize("on_term", ["", "trap '' TERM; "], ids=["usual", "stubborn"])
+def test_a_killed_worker_leaves_no_command(
+    cli: Cli, store: PostgresStore, tmp_path: Path, on_term: str
+) -> None:
+    store.create(NewJob(kind="k"))
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    # It is fed only when it is on the leash.
+    script = f"{on_term}exec 9> {fifo}; cat; echo started >&9; sleep 1000; true"
+    with (
+        cli.start("work", *QUICK, "--", "sh", "-c", script) as program,
+        fifo.open("rb", buffering=0) as of_command,
+    ):
+        assert of_command.read(100) == b"started\n"
+        program.kill()
+        ready, _, _ = select.select([of_command], [], [], PATIENCE_SECONDS)
+        assert ready, "the command goes on without its worker"
+        assert of_command.read(100) == b"", "all that had it open have ended"
+
+
+def test_a_leash_that_was_cut_is_followed_by_another(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    command = ["sh", "-c", f"exec 9> {fifo}; echo started >&9; sleep 1000; true"]
+    program = f"""
+import os, signal, subprocess
+from jobstore.worker.leash import leash
+commands = [subprocess.Popen({command}, start_new_session=True) for _ in range(2)]
+with leash.held(commands[0].pid):
+    first = leash._pipe
+    theirs, leash._pipe = os.pipe()
+    os.close(theirs)  # as if the program behind it had been killed
+    with leash.held(commands[1].pid):
+        open({str(fifo)!r}, "w").write("held\\n")
+        signal.pause()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (
+        subprocess.Popen([sys.executable, "-c", program], env=environment) as worker,
+        fifo.open("rb", buffering=0) as of_commands,
+    ):
+        heard = b""
+        while heard.count(b"\n") < 3:
+            heard += of_commands.read(100)
+        worker.kill()
+        ready, _, _ = select.select([of_commands], [], [], PATIENCE_SECONDS)
+        assert ready, "a command goes on without its worker"
+        assert of_commands.read(100) == b""
