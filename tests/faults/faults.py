@@ -2,16 +2,19 @@
 What can go wrong. Each fault waits until it has happened, and until work goes on.
 """
 
+import contextlib
 import random
 import signal
 import threading
 from collections.abc import Callable, Mapping
 
+from jobstore import JobClass, JobStatus, NewJob, PostgresStore
+from tests.faults.history import Operation, Reply, read
 from tests.faults.system import System, wait_until
 
 __all__ = ["FAULTS", "Fault"]
 
-Fault = Callable[[System, random.Random], None]
+Fault = Callable[[System, random.Random], object]
 
 
 def kill_worker(system: System, chance: random.Random) -> None:
@@ -24,26 +27,49 @@ def kill_worker(system: System, chance: random.Random) -> None:
     system.replace(worker)
 
 
-def stall_worker(system: System, chance: random.Random) -> None:
+def stall_worker(system: System, chance: random.Random) -> bool:
     """
-    SIGSTOP a worker until a lease of its was reclaimed, then let it go on.
+    SIGSTOP a worker until another one holds its job, and let it go on meanwhile.
+
+    The second holder keeps the job until the first has been heard, so that only the
+    fence stands between them. Returns whether the first tried to write a result; it
+    need not, if its heartbeat is quicker.
     """
-    worker = chance.choice(system.workers)
-    expired = "faults.attempt WHERE outcome = 'lease_expired' AND worker = %s"
-    before = system.count(expired, worker.name)
-    _wait_busy(system, worker.name)
-    worker.send(signal.SIGSTOP)
-    try:
-        # It may have been stopped between two jobs: then it has to be tried again.
-        while not system.count(_held(), worker.name):
+    store = PostgresStore(system.dsn, schema="faults", wake_ups=False)
+    with contextlib.closing(store):
+        # Of the best class: however many others wait by now, it does not.
+        new = NewJob(kind="held", max_attempts=1000, job_class=JobClass.INTERACTIVE)
+        job_id = store.create(new).job.id
+
+        def is_held(above: int = 0) -> bool:
+            job = store.get(job_id)
+            return job.status is JobStatus.PROCESSING and job.fence > above
+
+        wait_until(is_held, "the job to be held")
+        job = store.get(job_id)
+        (worker,) = (one for one in system.workers if one.name == job.worker)
+
+        def heard() -> list[Operation]:
+            return [
+                one.operation
+                for one in read(system.folder)
+                if (one.job_id, one.fence) == (job_id, job.fence)
+                and (one.operation is Operation.FINISH or one.outcome is Reply.REFUSED)
+            ]
+
+        worker.send(signal.SIGSTOP)
+        try:
+            wait_until(lambda: is_held(above=job.fence), "another to hold the job")
+            (system.folder / f"{job_id}.{job.fence}").touch()
+        finally:
             worker.send(signal.SIGCONT)
-            _wait_busy(system, worker.name)
-            worker.send(signal.SIGSTOP)
-        wait_until(
-            lambda: system.count(expired, worker.name) > before, "a reclaimed lease"
-        )
-    finally:
-        worker.send(signal.SIGCONT)
+        try:
+            wait_until(lambda: bool(heard()), "the first holder to be heard")
+            tried = Operation.FINISH in heard()
+        finally:
+            (system.folder / f"{job_id}.all").touch()
+    system.progress(5)
+    return tried
 
 
 def end_sessions(system: System, chance: random.Random) -> None:

@@ -122,13 +122,21 @@ def _reply(error: JobstoreError) -> Reply:
     return Reply.UNKNOWN if error.outcome == "unknown" else Reply.REFUSED
 
 
-def work(store: RecordingStore, name: str, seed: int) -> None:
+def work(store: RecordingStore, folder: Path, name: str, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - durations, not secrets
     pause = threading.Event()
 
     def plain(context: Context) -> bytes:
         pause.wait(chance.choice([0, 0, 0.01, 0.3]))
         return f"{context.job.id} under {context.job.fence} by {name}".encode()
+
+    def held(context: Context) -> bytes:
+        # Until whoever submitted it lets this attempt go on, or all of them.
+        job = context.job
+        signs = [folder / f"{job.id}.{which}" for which in (job.fence, "all")]
+        while not any(sign.exists() for sign in signs):
+            pause.wait(0.01)
+        return plain(context)
 
     def family(context: Context) -> object:
         if context.job.is_resumed:
@@ -139,7 +147,7 @@ def work(store: RecordingStore, name: str, seed: int) -> None:
 
     Worker(
         store,
-        {"plain": plain, "family": family},  # type: ignore[dict-item]  # what it gives
+        {"plain": plain, "family": family, "held": held},  # type: ignore[dict-item]  # what it gives
         concurrency=4,
         visibility_timeout=VISIBILITY,
         poll_every=timedelta(milliseconds=50),
@@ -153,7 +161,7 @@ def submit(store: RecordingStore, seed: int) -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     number = 0
-    while not stop.wait(0.01):
+    while not stop.wait(0.02):
         number += 1
         kind = "family" if chance.random() < 0.15 else "plain"
         new = NewJob(kind=kind, max_attempts=1000, idem_key=f"{seed}-{number}")
@@ -195,7 +203,7 @@ def main(role: str, dsn: str, folder: str, name: str, seed: str) -> None:
     store.log = log
     print("ready", flush=True)  # noqa: T201 - whoever started it waits for this
     if role == "worker":
-        work(store, name, int(seed))
+        work(store, Path(folder), name, int(seed))
     else:
         submit(store, int(seed))
     store.close()
