@@ -44,6 +44,7 @@ def check(history: History) -> list[Violation]:
         *_creates(history),
         *_leases(history),
         *_stale(history),
+        *_overwritten(history),
         *_ends(history),
         *_joins(history),
         *_results(history),
@@ -102,6 +103,22 @@ def _stale(history: History) -> Iterator[Violation]:
         if record.status == "completed" and ends != {"completed"}:
             what = f"fence {record.fence} is acknowledged, but became {sorted(ends)}"
             yield Violation(Rule.STALE_RESULT, record.job_id, what)
+
+
+def _overwritten(history: History) -> Iterator[Violation]:
+    # Refused to its writer, and yet there: each attempt's result is its own.
+    own = {
+        (record.job_id, record.fence, record.result)
+        for record in history.records
+        if record.operation is Operation.FINISH and record.status == "completed"
+    }
+    for job_id, fence, result in sorted(own, key=str):
+        job = history.final.get(job_id)
+        if job is None or job.status != "completed" or job.result != result:
+            continue
+        if fence < job.fence and (job_id, job.fence, result) not in own:
+            what = f"the result of fence {fence} is stored under fence {job.fence}"
+            yield Violation(Rule.STALE_RESULT, job_id, what)
 
 
 def _ends(history: History) -> Iterator[Violation]:

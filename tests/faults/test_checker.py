@@ -172,6 +172,14 @@ BROKEN = {
             records=(_record(FINISH, fence=1, status="completed", result="r"),),
         ),
     ),
+    "refused to the first holder, and stored": (
+        Rule.STALE_RESULT,
+        _with(
+            RECLAIMED,
+            records=RECLAIMED.records[:5],
+            final={"a": Final(status="completed", fence=2, result="old")},
+        ),
+    ),
     "a fan-out under a fence that never was": (
         Rule.STALE_RESULT,
         _with(FAMILY, records=(_record(Operation.FAN_OUT, fence=7),)),
